@@ -1,0 +1,1 @@
+"""Hydra configs of posbench; they ship as the package `posbench.conf`."""

@@ -1,0 +1,6 @@
+"""`python -m posbench`."""
+
+from posbench.cli import main
+
+if __name__ == "__main__":
+    main()

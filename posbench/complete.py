@@ -1,0 +1,61 @@
+"""Shell completion of runs, overrides and group=option, from file names, without torch.
+
+bash splits words at '=', so it hands over `posenc`, `=`, `al` as three words and replaces the last;
+zsh and fish hand over `posenc=al` and replace it whole.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from posbench import registry, settings
+
+
+def train(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+    """Overrides of `posbench train`."""
+    groups = ["posenc", "positions", "data", "model", "optimizer", "experiment"]
+    return _overrides(groups, _keys(settings.RunConfig), args, incomplete)
+
+
+def eval_lengths(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+    """Runs and overrides of `posbench eval-lengths`."""
+    keys = [*_keys(settings.SweepConfig), "rescale.factor"]
+    return [*_overrides(["rescale"], keys, args, incomplete), *runs(ctx, args, incomplete)]
+
+
+def runs(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+    """Names below `runs`, and run folders."""
+    if "=" in incomplete or (args and args[-1] == "="):
+        return []
+    folder = Path("runs")
+    names = [p.name for p in folder.glob("[!.]*") if p.is_dir()] if folder.is_dir() else []
+    found = [str(p.parent) for p in folder.glob("*/*/manifest.json")] if folder.is_dir() else []
+    return [n for n in sorted([*names, *found]) if n.startswith(incomplete)]
+
+
+def _keys(schema: Any, prefix: str = "") -> list[str]:
+    """Dotted names of the fields of a settings class."""
+    keys = []
+    for f in dataclasses.fields(schema):
+        kind = f.default_factory
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            keys += _keys(kind, f"{prefix}{f.name}.")
+        else:
+            keys.append(prefix + f.name)
+    return keys
+
+
+def _overrides(groups: list[str], keys: list[str], args: list[str], incomplete: str) -> list[str]:
+    """Completions of one word, in the form the shell wants (see the top of the file)."""
+    if incomplete == "=" and args:  # bash, nothing typed after '='
+        return list(_options(groups, args[-1]))
+    if len(args) > 1 and args[-1] == "=":  # bash, part of the option typed
+        return [o for o in _options(groups, args[-2]) if o.startswith(incomplete)]
+    group, equals, typed = incomplete.partition("=")
+    if equals:
+        return [f"{group}={o}" for o in _options(groups, group) if o.startswith(typed)]
+    return [f"{k}=" for k in sorted({*groups, *keys}) if k.startswith(incomplete)]
+
+
+def _options(groups: list[str], group: str) -> tuple[str, ...]:
+    return registry.options(group) if group in groups else ()

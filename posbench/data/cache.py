@@ -1,0 +1,58 @@
+"""Small disk cache for what is slow to derive: tokenizers and encoded tokens, by hash.
+
+An entry is the SHA-256 of its payload, a newline, and the payload. A damaged entry counts as
+missing, a folder that cannot be written as an empty cache.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+#: raise it when the meaning of cached bytes changes
+SCHEMA = 1
+
+
+def folder() -> Path:
+    """`$POSBENCH_CACHE`, else `$XDG_CACHE_HOME/posbench`, else `~/.cache/posbench`."""
+    if own := os.environ.get("POSBENCH_CACHE"):
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "posbench"
+
+
+def key(*parts: str) -> str:
+    """Name of an entry: a hash of everything that it depends on."""
+    return hashlib.sha256("\0".join([str(SCHEMA), *parts]).encode()).hexdigest()[:32]
+
+
+def read(name: str) -> bytes | None:
+    """Payload of an entry, None if it is missing or damaged."""
+    try:
+        digest, _, payload = (folder() / name).read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return payload if hashlib.sha256(payload).hexdigest().encode() == digest else None
+
+
+def write(name: str, payload: bytes) -> None:
+    """Store an entry whole or not at all; a folder that refuses it is no error."""
+    with contextlib.suppress(OSError):
+        digest = hashlib.sha256(payload).hexdigest().encode()
+        write_atomic(folder() / name, digest + b"\n" + payload)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name in its folder, then rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise

@@ -1,0 +1,1 @@
+"""One file per corpus; the file name is the value of `data=`."""

@@ -1,0 +1,1 @@
+"""Positional encodings that a model is trained with: one file each; README.md says how to add one."""

@@ -1,0 +1,44 @@
+"""Learned absolute embedding."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from posbench.encodings.base import PositionalEncoding
+from posbench.registry import register
+from posbench.settings import Geometry
+
+
+@register
+class Learned(PositionalEncoding):
+    """One learned vector per position, added to the token embedding (as in GPT-2 and BERT).
+
+    Gehring et al. 2017, arXiv:1705.03122. The table has as many rows as the training length; past
+    it the scheme is undefined and a sweep says so.
+    """
+
+    family = "absolute"
+    paper = "arXiv:1705.03122"
+    learnable = True
+    shift_invariant = False
+    needs_train_length = True
+
+    @dataclass
+    class Config:
+        #: root mean square of the table at the start; the same as the sinusoidal table's
+        rms: float = 0.5**0.5
+
+    def __init__(self, config: Config, geometry: Geometry):
+        super().__init__(config, geometry)
+        self.table = nn.Parameter(torch.empty(geometry.train_length, geometry.d_model))
+
+    @property
+    def max_length(self) -> int | None:
+        return self.table.shape[0]
+
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        parameter.normal_(std=self.config.rms, generator=generator)
+
+    def embed(self, x_BTD: Tensor, pos_BTA: Tensor) -> Tensor:
+        return x_BTD + self.table[pos_BTA[..., 0]]

@@ -1,0 +1,103 @@
+"""Rotary position embedding."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posbench.encodings.base import Context, PositionalEncoding, Tied
+from posbench.errors import ConfigError
+from posbench.registry import register
+from posbench.rescale.base import Ladder, Rescale
+from posbench.settings import Geometry
+
+#: Llama-2: training length and base, the model that `base=matched` takes its geometry from
+LLAMA2 = (4096, 10000.0)
+
+
+def matched_base(train_length: int) -> float:
+    """Base at which the share of pairs that turn once within L is Llama-2's (about 70 %)."""
+    length, base = LLAMA2
+    turns, reference = train_length / (2 * math.pi), length / (2 * math.pi)
+    return float(math.floor(base ** (math.log(turns) / math.log(reference))))
+
+
+def rotate_half_split(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn pairs (p, p + d/2) of the last axis by angles whose cos and sin are [..., d/2]."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+@register
+class Rope(PositionalEncoding):
+    """Queries and keys are rotated by their position (Su et al. 2021).
+
+    Pair p turns by +m * theta_p at position m, theta_p = base^(-2p/d), d the head size, half-split
+    pairs (p, p + d/2) as in GPT-NeoX and Llama on transformers. arXiv:2104.09864 section 3.
+    Angles are computed in float64 and cast once.
+    """
+
+    family = "rotary"
+    paper = "arXiv:2104.09864"
+
+    @dataclass
+    class Config:
+        #: a number, or `matched`: Llama-2's share of pairs that turn once within L
+        base: int | float | str = 10000.0
+
+    def __init__(self, config: Config, geometry: Geometry):
+        super().__init__(config, geometry)
+        if geometry.head_dim % 2:
+            raise ConfigError(
+                f"model.d_model={geometry.d_model} / model.n_heads={geometry.n_heads} gives heads "
+                f"of {geometry.head_dim}: posenc={self.name} needs an even head size"
+            )
+        if isinstance(config.base, str) and config.base != "matched":
+            raise ConfigError(f"posenc.base={config.base}: a number above 1, or matched")
+        length = geometry.train_length
+        self.base = matched_base(length) if isinstance(config.base, str) else float(config.base)
+        if self.base <= 1:
+            raise ConfigError(f"posenc.base={self.base:g}: must be above 1")
+        exponent = torch.arange(0, geometry.head_dim, 2, dtype=torch.float64) / geometry.head_dim
+        #: [d/2] float64; a plain attribute, so that a cast of the module cannot round it
+        self.inv_freq = self.base**-exponent
+        self.logit_multiplier = 1.0
+
+    def tied(self) -> list[Tied]:
+        if self.config.base == "matched":
+            return [Tied("posenc.base", "10000", f"{self.base:g}")]
+        return []
+
+    def angles(self, pos_BTA: Tensor) -> Tensor:
+        """Angle [B or 1, T, d/2] of every pair, in float64 (float32 where a device has no other)."""
+        wide = torch.float32 if pos_BTA.device.type == "mps" else torch.float64
+        return pos_BTA[..., 0].to(wide)[..., None] * self.inv_freq.to(pos_BTA.device, wide)
+
+    def tables(self, pos: Tensor, dtype: torch.dtype, ctx: Context) -> tuple[Tensor, Tensor]:
+        """cos and sin [B or 1, 1, T, d/2], once per pass."""
+
+        def build() -> tuple[Tensor, Tensor, Tensor]:
+            angle = self.angles(pos)[:, None]
+            return angle.cos().to(dtype), angle.sin().to(dtype), pos  # pos is kept: its id is the key
+
+        cos, sin, _ = ctx.once(("rope", id(pos), dtype), build)
+        return cos, sin
+
+    def rotate(
+        self, q_BHTK: Tensor, k_BHTK: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: Context
+    ) -> tuple[Tensor, Tensor]:
+        q = rotate_half_split(q_BHTK, *self.tables(q_pos, q_BHTK.dtype, ctx))
+        k = rotate_half_split(k_BHTK, *self.tables(k_pos, k_BHTK.dtype, ctx))
+        return q, k
+
+    def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
+        return None if self.logit_multiplier == 1.0 else self.logit_multiplier
+
+    def rescaled(self, rule: Rescale, train_length: int, test_length: int) -> PositionalEncoding:
+        ladder = Ladder(self.inv_freq, self.base, self.geometry.head_dim, train_length)
+        scale = rule.scale(train_length, test_length)
+        return self.replace(
+            inv_freq=rule.frequencies(ladder, scale),
+            logit_multiplier=self.logit_multiplier * rule.logit_multiplier(scale),
+        )

@@ -1,0 +1,25 @@
+"""Errors that a user can mend: one clear line each, and the exit code that the command ends with."""
+
+
+class PosbenchError(Exception):
+    """Base of every error with a message meant for the user; the command prints it and exits."""
+
+    exit_code = 2
+
+
+class ConfigError(PosbenchError):
+    """An option is unknown, has a wrong value, or contradicts another one."""
+
+
+class DataError(PosbenchError):
+    """A corpus, a tokenizer or a targets file is missing, damaged, too small or not the one expected."""
+
+
+class RunError(PosbenchError):
+    """A folder is not a run, the run never finished, or its files are damaged."""
+
+
+class TrainingFailed(PosbenchError):
+    """A run started and did not reach its end (a loss that is not finite, for instance)."""
+
+    exit_code = 1

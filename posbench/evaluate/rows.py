@@ -1,0 +1,183 @@
+"""From cells to the tidy table: one row per rescaling, protocol and test length."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from posbench import runs
+from posbench.evaluate import lengths, protocols, references, statistics
+from posbench.evaluate.lengths import PLAIN, Cell, Key, Plan
+from posbench.evaluate.score import Block
+
+COLUMNS = (
+    "run_id name posenc preset positions rescale factor scale data tokenizer tier track seed "
+    "protocol train_len test_len ratio n_docs n_eff n_blocks n_targets targets_hash mean_context "
+    "nll nll_lo nll_hi ppl bpb crop_nll gain gain_lo gain_hi verdict status dtype "
+    "options base_nll ngram_nll stamp"
+).split()
+#: one file of one's own, cut in parts: intervals run over blocks
+OVER_BLOCKS, OVER_DOCUMENTS = "blocks", "documents"
+
+
+@dataclass
+class Table:
+    """What an evaluation folder holds."""
+
+    lengths: pd.DataFrame
+    blocks: pd.DataFrame
+    gate: dict[str, Any]
+    interval_over: str
+
+
+def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
+    """Rows, blocks and the gate of an evaluation."""
+    over = OVER_BLOCKS if todo.data.split["contiguous"] else OVER_DOCUMENTS
+    ngram = references.ngram(todo.data, todo.sweeps[0].eval)
+    gate = _gate(todo, cells, ngram, over)
+    stamp = _stamp(todo, gate)
+    rules = todo.rules()
+    made = []
+    for key in todo.wanted():
+        rule, cell = rules[key.rule], cells[key]
+        made.append(
+            _facts(todo, key)
+            | {
+                "rescale": rule.name,
+                "factor": rule.factor,
+                "options": " ".join(lengths.rule_options(rule)),
+                "scale": rule.scale(todo.train_length, key.length),
+                "status": cell.status,
+                "stamp": stamp,
+                "ngram_nll": ngram.nats_per_token if key.protocol == protocols.SAME_TARGETS else None,
+            }
+            | (_measured(todo, cells, key, over) if cell.status == "ok" else {})
+        )
+    table = pd.DataFrame(made, columns=COLUMNS)
+    return Table(table, _block_table(todo, cells), gate, over)
+
+
+def units(blocks: list[Block], over: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean loss in nats per token of every document (or block), and its scored tokens."""
+    sums: dict[Any, list[float]] = {}
+    for b in blocks:
+        unit = (b.document, b.block) if over == OVER_BLOCKS else b.document
+        total = sums.setdefault(unit, [0.0, 0])
+        total[0] += b.nats
+        total[1] += b.tokens
+    nats, tokens = np.array(list(sums.values())).T
+    return nats / tokens, tokens
+
+
+def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[str, Any]:
+    """Loss, intervals and gain of a cell that was scored."""
+    blocks = cells[key].blocks
+    nats, tokens = [b.nats for b in blocks], [b.tokens for b in blocks]
+    nll = statistics.summed(nats, tokens)
+    means, weights = units(blocks, over)
+    _, low, high = statistics.interval(means)
+    crop = cells.get(Key(PLAIN, protocols.STRIDE1, todo.train_length))
+    base = cells.get(Key(PLAIN, key.protocol, todo.train_length), crop)
+    row: dict[str, Any] = {
+        "n_docs": len({b.document for b in blocks}),
+        "n_eff": statistics.n_effective(weights),
+        "n_blocks": len(blocks),
+        "n_targets": sum(tokens),
+        "nll": nll,
+        "nll_lo": low,
+        "nll_hi": high,
+        "ppl": perplexity(nll),
+        "bpb": sum(nats) / sum(b.bytes for b in blocks) / math.log(2),
+    }
+    if base is not None and base.status == "ok":
+        row["base_nll"] = statistics.summed(
+            [b.nats for b in base.blocks], [b.tokens for b in base.blocks]
+        )
+    if crop is not None and crop.status == "ok" and key.protocol == protocols.SAME_TARGETS:
+        reference, _ = units(crop.blocks, over)
+        row["crop_nll"] = statistics.summed(
+            [b.nats for b in crop.blocks], [b.tokens for b in crop.blocks]
+        )
+        row["gain"] = row["crop_nll"] - nll
+        _, row["gain_lo"], row["gain_hi"] = statistics.interval(reference - means)
+    return row
+
+
+def perplexity(nll: float) -> float:
+    """exp(nll), infinite where a float cannot hold it."""
+    return math.exp(nll) if nll < 709 else math.inf
+
+
+def _facts(todo: Plan, key: Key) -> dict[str, Any]:
+    """Columns that do not depend on the outcome."""
+    config = todo.run.config
+    return {
+        "run_id": todo.run.manifest["run_id"],
+        "name": config.name,
+        "posenc": config.posenc.name,
+        "preset": config.preset,
+        "positions": config.positions.name,
+        "data": config.data.name,
+        "tokenizer": config.data.tokenizer,
+        "tier": config.tier,
+        "track": "strict",
+        "seed": config.seed,
+        "protocol": key.protocol,
+        "train_len": todo.train_length,
+        "test_len": key.length,
+        "ratio": key.length / todo.train_length,
+        "targets_hash": todo.data.targets.sha256[:12],
+        "mean_context": protocols.mean_context(key.protocol, todo.data, key.length),
+        "verdict": "",
+        "dtype": "float32",
+    }
+
+
+def _gate(
+    todo: Plan, cells: dict[Key, Cell], ngram: references.NgramReference, over: str
+) -> dict[str, Any]:
+    """The gate on the unscaled model; not passed where it cannot be measured."""
+    contexts = lengths.gate_contexts(todo.train_length)
+    found = {c: cells.get(Key(PLAIN, protocols.by_context(c), c)) for c in contexts}
+    cells_at = {c: cell for c, cell in found.items() if cell is not None and cell.status == "ok"}
+    if len(cells_at) < len(contexts):
+        return {"passed": False, "reason": "the loss at L/8 to L could not be measured"}
+    last = cells_at[contexts[-1]].blocks
+    per_byte = sum(b.nats for b in last) / sum(b.bytes for b in last)
+    losses = {c: units(cell.blocks, over)[0] for c, cell in cells_at.items()}
+    return references.gate(losses, per_byte, ngram)
+
+
+def _stamp(todo: Plan, gate: dict[str, Any]) -> str:
+    """What every table and figure with this run must say."""
+    parts = ["smoke run"] if todo.run.config.tier == "smoke" else []
+    return "; ".join(parts + ([] if gate["passed"] else [references.STAMP]))
+
+
+def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
+    """Nats and counts of every scored block; the crop reference has protocol `crop`."""
+    rules = todo.rules()
+    crop = Key(PLAIN, protocols.STRIDE1, todo.train_length)
+    shown = [(key, key.protocol) for key in todo.wanted()] + ([(crop, "crop")] if crop in cells else [])
+    found = []
+    for key, protocol in shown:
+        rule = rules.get(key.rule)
+        what = {
+            "rescale": rule.name if rule else PLAIN,
+            "factor": rule.factor if rule else "",
+            "options": " ".join(lengths.rule_options(rule)) if rule else "",
+            "protocol": protocol,
+            "test_len": key.length,
+        }
+        found += [what | vars(block) for block in cells[key].blocks]
+    columns = "rescale factor options protocol test_len document block end nats tokens bytes".split()
+    return pd.DataFrame(found, columns=columns)
+
+
+def write(table: Table, folder: Path) -> None:
+    """lengths.csv and blocks.csv, floats at full precision."""
+    runs.write_text(folder / lengths.BLOCKS, table.blocks.to_csv(index=False))
+    runs.write_text(folder / lengths.LENGTHS, table.lengths.to_csv(index=False))

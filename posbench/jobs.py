@@ -1,0 +1,137 @@
+"""The task functions: a composed config -> checked settings -> a run folder.
+
+Hydra stops here. `prepare` writes nothing below `runs_root`, so that bad input costs nothing.
+"""
+
+import logging
+import traceback
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from posbench import console, registry, runs
+from posbench.errors import ConfigError, PosbenchError
+from posbench.settings import RunConfig, SweepConfig, run_id
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready to start."""
+
+    config: RunConfig
+    data: Any
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a training job: finished, reused, diverged or failed."""
+
+    folder: str
+    status: str
+    val_loss: float | None = None
+    message: str = ""
+
+
+@lru_cache(maxsize=4)
+def _dataset(key: str) -> Any:
+    """The dataset of a data config given as canonical YAML; sweeps share it."""
+    from posbench.data import dataset
+
+    stored = OmegaConf.create(key)
+    cls = registry.get("data", stored.name)
+    return dataset.load(OmegaConf.to_object(OmegaConf.merge(cls.Config, stored)))
+
+
+Settings = TypeVar("Settings")
+
+
+def _typed(cfg: DictConfig, schema: type[Settings]) -> Settings:
+    """The dataclass that a composed config describes; its own checks run here."""
+    missing = sorted(OmegaConf.missing_keys(cfg))
+    if missing:
+        raise ConfigError(f"{missing[0]} must be given")
+    try:
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), cfg))
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).splitlines()[0]) from None
+    assert isinstance(config, schema)
+    return config
+
+
+def run_config(cfg: DictConfig, preset: str) -> RunConfig:
+    """Settings of a composed train config, checked."""
+    config = _typed(cfg, RunConfig)
+    config.preset = preset
+    return config
+
+
+def sweep_config(cfg: DictConfig) -> SweepConfig:
+    """Settings of a composed eval-lengths config, checked."""
+    config = _typed(cfg, SweepConfig)
+    registry.get("rescale", config.rescale.name)(config.rescale)
+    return config
+
+
+def prepare(cfg: DictConfig, preset: str) -> Prepared:
+    """Check everything a run needs: settings, the scheme on this model, data, device."""
+    from posbench import model, train
+    from posbench.data import windows
+
+    config = run_config(cfg, preset)
+    model.build_posenc(config)
+    model.build_sampler(config)
+    train.device(config.train.device, "train.device")
+    data = _dataset(OmegaConf.to_yaml(OmegaConf.structured(config.data), sort_keys=True))
+    windows.validation_windows(data, config.train.seq_len, 1)
+    windows.training_batch(data, config.train.seq_len, 1, 0, 0)
+    folder = Path(config.runs_root) / config.name / run_id(config, data.content_sha256)
+    return Prepared(config, data, folder)
+
+
+def train_job(cfg: DictConfig) -> Outcome:
+    """One training job of a sweep; failures come back as an Outcome, so that the others go on."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from posbench import train
+
+    ready = prepare(cfg, HydraConfig.get().runtime.choices["posenc"])
+    folder = str(ready.folder)
+    done = finished(ready)
+    if done is not None:
+        return Outcome(folder, "reused", done.manifest.get("val_loss"))
+    with console.training(ready.config, ready.folder) as report:
+        try:
+            record = train.run(ready.config, ready.folder, ready.data, report)
+        except PosbenchError as error:
+            status = "diverged" if error.exit_code == 1 else "failed"
+            return Outcome(folder, status, message=str(error))
+        except Exception as error:
+            log.debug("%s", traceback.format_exc())
+            return Outcome(folder, "failed", message=f"{type(error).__name__}: {error}")
+    return Outcome(folder, "finished", record.manifest["val_loss"])
+
+
+def finished(ready: Prepared) -> runs.Run | None:
+    """The run if it is already there and finished; `fresh=true` empties its folder first."""
+    if not (ready.folder / runs.MANIFEST).is_file():
+        return None
+    if ready.config.fresh:
+        runs.clear(ready.folder)
+        return None
+    run = runs.Run.open(ready.folder)
+    if run.status != "finished":
+        return None
+    then, here = run.manifest.get("code", {}), runs.code_version()
+    if then.get("posbench") != here["posbench"]:
+        console.note(
+            f"{ready.folder}: reused, though trained by posbench {then.get('posbench')} "
+            f"(this is {here['posbench']}); --fresh trains it again"
+        )
+    return run

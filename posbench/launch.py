@@ -1,0 +1,245 @@
+"""The only file that talks to Hydra: composing, checking and launching.
+
+Everything is composed and checked before Hydra's `run` or `multirun` is called. Those two methods
+sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and the tests of both modes.
+"""
+
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from posbench import jobs, registry, settings
+from posbench.errors import ConfigError
+
+TRAIN, EVAL = "train", "eval_lengths"
+#: overrides of eval-lengths that may be lists: one row for every combination
+_LISTS = ("rescale", "eval.protocol")
+
+
+def _store() -> None:
+    """Put every dataclass into Hydra's store: the root schemas and one option per registered class."""
+    store = ConfigStore.instance()
+    store.store(name="train_schema", node=_schema(settings.RunConfig))
+    store.store(name="eval_schema", node=_schema(settings.SweepConfig))
+    for group in registry.PACKAGES:
+        for name in registry.names(group):
+            store.store(group=group, name=name, node=registry.get(group, name).Config)
+
+
+def _schema(cls: type) -> Any:
+    return OmegaConf.structured(cls)
+
+
+@contextmanager
+def _hydra() -> Iterator[Any]:
+    """Hydra, initialised on the configs that ship with the package."""
+    _store()
+    GlobalHydra.instance().clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with initialize_config_module("posbench.conf", version_base="1.3", job_name="posbench"):
+            yield GlobalHydra.instance().hydra
+
+
+def _parse(overrides: Sequence[str], hydra: Any = None) -> list[Override]:
+    """Parsed overrides; the groups' values are checked against what is known."""
+    loader = hydra.config_loader if hydra else None
+    parser = OverridesParser.create(config_loader=loader)
+    parsed = []
+    for text in overrides:
+        try:
+            parsed += parser.parse_overrides([text])
+        except HydraException as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{text}: not a valid override ({reason})") from None
+    for override in parsed:
+        _check_group(override)
+    return parsed
+
+
+def _groups() -> set[str]:
+    return {*registry.PACKAGES, "model", "optimizer", "experiment"}
+
+
+def _check_group(override: Override) -> None:
+    """ConfigError for an option that a group does not have, listing those it has."""
+    group = override.key_or_group
+    if group not in _groups() or override.is_delete():
+        return
+    values: Any
+    if override.is_sweep_override():
+        values = list(override.sweep_string_iterator())
+    else:
+        value = override.value()
+        values = value if isinstance(value, list) else [value]
+    for value in values:
+        text = value.text if isinstance(value, QuotedString) else value
+        if text is not None and str(text) not in registry.options(group):
+            raise ConfigError(registry.unknown(group, text, registry.options(group)))
+
+
+def _compose(name: str, overrides: Sequence[str]) -> DictConfig:
+    """One config with its `hydra` node; one clear line where it cannot be composed."""
+    try:
+        return compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    """The useful half of a composition error."""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    key = getattr(cause, "full_key", None)
+    first = str(cause).splitlines()[0]
+    if not key:
+        return str(error).splitlines()[0]
+    if "not in" in first:
+        return _unknown_key(str(key), getattr(cause, "parent_node", None))
+    return f"{key}: {first}"
+
+
+def _unknown_key(key: str, parent: Any) -> str:
+    """An unknown key: what its parent knows, or the option of the group that has it."""
+    place, _, leaf = key.rpartition(".")
+    if place in registry.PACKAGES:
+        having = [
+            name
+            for name in registry.names(place)
+            if any(f.name == leaf for f in dataclasses.fields(registry.get(place, name).Config))
+        ]
+        if having:
+            return f"{key} is an option of {place}={' and '.join(having)} only"
+    known = sorted(str(k) for k in parent) if isinstance(parent, DictConfig) else []
+    known = [k for k in known if k not in ("hydra", "name" if place else "")]
+    text = f"{key} is unknown"
+    return f"{text}; known{f' in {place}' if place else ''}: {', '.join(known)}" if known else text
+
+
+def _task(cfg: DictConfig) -> DictConfig:
+    """A composed config without its `hydra` node."""
+    with open_dict(cfg):
+        return OmegaConf.masked_copy(cfg, [k for k in cfg if k != "hydra"])
+
+
+def train_configs(overrides: Sequence[str], multirun: bool) -> list[tuple[DictConfig, str]]:
+    """The composed config and the preset of every job that `posbench train` would run."""
+    with _hydra() as hydra:
+        return _train_configs(hydra, overrides, multirun)
+
+
+def _train_configs(
+    hydra: Any, overrides: Sequence[str], multirun: bool
+) -> list[tuple[DictConfig, str]]:
+    parsed = _parse(overrides, hydra)
+    if not multirun:
+        for override in parsed:
+            if override.is_sweep_override():
+                raise ConfigError(f"{override.input_line}: several values need -m (one run each)")
+            if override.key_or_group in ("hydra/launcher", "hydra/sweeper"):
+                raise ConfigError(f"{override.input_line}: a launcher needs -m; add it or leave it out")
+    try:
+        expanded = BasicSweeper.split_arguments(parsed, None)[0]
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from None
+    if not expanded:
+        given = ", ".join(o.input_line or "" for o in parsed)
+        raise ConfigError(f"{given}: no option matches, so there is nothing to run")
+    found = []
+    for one in expanded:
+        cfg = _compose(TRAIN, one)
+        found.append((_task(cfg), str(cfg.hydra.runtime.choices["posenc"])))
+    return found
+
+
+def train(
+    overrides: Sequence[str],
+    multirun: bool,
+    prepared: Callable[[list[jobs.Prepared]], None] = lambda ready: None,
+) -> list[jobs.Outcome]:
+    """Check every job, then run them through Hydra's launcher; `prepared` sees them in between."""
+    with _hydra() as hydra:
+        configs = _train_configs(hydra, overrides, multirun)
+        prepared([jobs.prepare(cfg, preset) for cfg, preset in configs])
+        arguments = {
+            "config_name": TRAIN,
+            "task_function": jobs.train_job,
+            "overrides": list(overrides),
+            "with_log_configuration": False,
+        }
+        if not multirun:
+            return [hydra.run(**arguments).return_value]
+        returned = hydra.multirun(**arguments)
+        return [job.return_value for batch in returned for job in batch]
+
+
+def sweeps(overrides: Sequence[str]) -> list[settings.SweepConfig]:
+    """Settings of every combination of rescaling and protocol that the overrides ask for."""
+    with _hydra():
+        return [jobs.sweep_config(cfg) for cfg in _sweep_configs(overrides)]
+
+
+def sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
+    """The composed config of every combination, for `posbench config eval-lengths`."""
+    with _hydra():
+        return _sweep_configs(overrides)
+
+
+def _sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
+    """Lists are taken out and composed once per element: a Hydra group given a list keeps its last."""
+    lists: dict[str, list[str]] = {"rescale": ["none"]}
+    rest = []
+    for override in _parse(overrides):
+        key = override.key_or_group
+        if override.is_sweep_override():
+            raise ConfigError(f"{override.input_line}: write a list, {key}=[...]")
+        if key in _LISTS or key.startswith("rescale."):
+            value = override.value()
+            items = value if isinstance(value, list) else [value]
+            if not items:
+                raise ConfigError(f"{override.input_line}: the list is empty")
+            lists[key] = [str(_text(item)) for item in items]
+        else:
+            rest.append(override.input_line or "")
+    rules = lists.pop("rescale")
+    _check_rule_options(rules, lists)
+    found: dict[str, DictConfig] = {}
+    for rule in rules:
+        own = {k: v for k, v in lists.items() if not k.startswith("rescale.") or _has(rule, k)}
+        for values in itertools.product(*own.values()):
+            chosen = [f"{k}={v}" for k, v in zip(own, values, strict=True)]
+            cfg = _task(_compose(EVAL, [*rest, f"rescale={rule}", *chosen]))
+            found.setdefault(OmegaConf.to_yaml(cfg), cfg)
+    return list(found.values())
+
+
+def _text(item: Any) -> Any:
+    """The text of a list's element as it is written in an override."""
+    return item.text if isinstance(item, QuotedString) else item
+
+
+def _has(rule: str, key: str) -> bool:
+    """Whether a rescaling has the option `rescale.<field>`."""
+    field = key.removeprefix("rescale.")
+    return any(f.name == field for f in dataclasses.fields(registry.get("rescale", rule).Config))
+
+
+def _check_rule_options(rules: list[str], lists: dict[str, list[str]]) -> None:
+    """Refuse an option that none of the chosen rescalings takes."""
+    for key in lists:
+        if key.startswith("rescale.") and not any(_has(rule, key) for rule in rules):
+            having = [r for r in registry.names("rescale") if _has(r, key)]
+            where = f"it is an option of {', '.join(having)}" if having else "no rescaling has it"
+            raise ConfigError(f"{key}: rescale={','.join(rules)} does not take it; {where}")

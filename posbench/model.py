@@ -1,0 +1,243 @@
+"""A small decoder-only transformer with a positional scheme.
+
+What is unusual about it:
+
+- The initial value of a tensor is a function of (seed, its name): parameters of a positional scheme
+  shift nothing else, and every scheme starts from the same weights.
+- The token embedding is multiplied by sqrt(D), so that the token stream has unit rms at the start,
+  whatever the width; absolute encodings are added to that.
+- Only the positions that are asked for pass through the output layer.
+- The positional scheme is an argument of `forward`, so one trained model is measured under many.
+
+Shapes: B batch, T time, D width, H heads, K head width, V vocabulary, S scored positions, A axes.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posbench import registry
+from posbench.encodings.base import Context, PositionalEncoding
+from posbench.errors import RunError
+from posbench.positions.base import PositionSampler
+from posbench.settings import ModelConfig, RunConfig, geometry
+
+
+def mlp_width(config: ModelConfig) -> int:
+    """Hidden width: 8/3 D rounded up to a multiple of 128 (llama), 4 D (gpt2), or as given."""
+    if config.hidden is not None:
+        return config.hidden
+    if config.style == "gpt2":
+        return 4 * config.d_model
+    return math.ceil(8 * config.d_model / 3 / 128) * 128
+
+
+def norm(config: ModelConfig, width: int) -> nn.Module:
+    """RMSNorm (llama) or LayerNorm (gpt2)."""
+    return nn.LayerNorm(width) if config.style == "gpt2" else nn.RMSNorm(width, eps=1e-6)
+
+
+class SwiGLU(nn.Module):
+    """down( silu(gate x) * up x ), no biases."""
+
+    def __init__(self, width: int, hidden: int):
+        super().__init__()
+        self.gate_proj = nn.Linear(width, hidden, bias=False)
+        self.up_proj = nn.Linear(width, hidden, bias=False)
+        self.down_proj = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD))
+        return out
+
+
+class GeluMlp(nn.Module):
+    """down( gelu(up x) ) with biases."""
+
+    def __init__(self, width: int, hidden: int):
+        super().__init__()
+        self.up_proj = nn.Linear(width, hidden)
+        self.down_proj = nn.Linear(hidden, width)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.gelu(self.up_proj(x_BTD), approximate="tanh"))
+        return out
+
+
+class Attention(nn.Module):
+    """Multi-head causal self-attention; everything positional is the encoding's."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        width, self.heads = config.d_model, config.n_heads
+        biased = config.style == "gpt2"
+        qkv_bias = biased if config.qkv_bias is None else config.qkv_bias
+        self.q_proj = nn.Linear(width, width, bias=qkv_bias)
+        self.k_proj = nn.Linear(width, width, bias=qkv_bias)
+        self.v_proj = nn.Linear(width, width, bias=qkv_bias)
+        self.o_proj = nn.Linear(width, width, bias=biased)
+        per_head = width // config.n_heads
+        self.q_norm = nn.RMSNorm(per_head, eps=1e-6) if config.qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(per_head, eps=1e-6) if config.qk_norm else nn.Identity()
+
+    def forward(
+        self, x_BTD: Tensor, pos_BTA: Tensor, posenc: PositionalEncoding, ctx: Context
+    ) -> Tensor:
+        def split(y_BTD: Tensor) -> Tensor:
+            return y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+        q = self.q_norm(split(self.q_proj(x_BTD)))
+        k = self.k_norm(split(self.k_proj(x_BTD)))
+        v = split(self.v_proj(x_BTD))
+        q, k = posenc.rotate(q, k, pos_BTA, pos_BTA, ctx)
+        y = posenc.attend(q, k, v, pos_BTA, pos_BTA, ctx)
+        out: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
+        return out
+
+
+class Block(nn.Module):
+    """Pre-norm attention and MLP, each added to the stream."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.attention_norm = norm(config, config.d_model)
+        self.attention = Attention(config)
+        self.mlp_norm = norm(config, config.d_model)
+        mlp = GeluMlp if config.style == "gpt2" else SwiGLU
+        self.mlp = mlp(config.d_model, mlp_width(config))
+
+    def forward(
+        self, x_BTD: Tensor, pos_BTA: Tensor, posenc: PositionalEncoding, ctx: Context
+    ) -> Tensor:
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), pos_BTA, posenc, ctx)
+        out: Tensor = x_BTD + self.mlp(self.mlp_norm(x_BTD))
+        return out
+
+
+class Decoder(nn.Module):
+    """Token embedding, blocks, final norm, output embedding (tied by default)."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        posenc: PositionalEncoding,
+        sampler: PositionSampler,
+    ):
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        scale = config.embed_scale
+        self.embed_scale = math.sqrt(config.d_model) if scale is None else scale
+        self.posenc = posenc
+        self.sampler = sampler
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.final_norm = norm(config, config.d_model)
+        self.head = nn.Linear(config.d_model, vocab_size, bias=False)
+        if config.tied:
+            self.head.weight = self.embedding.weight
+
+    def tokens(self, tokens_BT: Tensor) -> Tensor:
+        """Token stream [B, T, D] before any position is added; unit rms at the start."""
+        out: Tensor = self.embedding(tokens_BT) * self.embed_scale
+        return out
+
+    def hidden(
+        self,
+        tokens_BT: Tensor,
+        posenc: PositionalEncoding | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Stream [B, T, D] after the last block.
+
+        `posenc` replaces the trained encoding, for a rescaling; `generator` feeds samplers that
+        draw positions.
+        """
+        posenc = self.posenc if posenc is None else posenc
+        pos_BTA = self.sampler.draw(*tokens_BT.shape, generator=generator).to(tokens_BT.device)
+        ctx = Context(self.sampler.consecutive)
+        x_BTD = posenc.embed(self.tokens(tokens_BT), pos_BTA)
+        for layer, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, pos_BTA, posenc, ctx.at(layer))
+        return x_BTD
+
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Logits [B, S, V] of the positions that are handed over."""
+        out: Tensor = self.head(self.final_norm(x_BSD))
+        return out
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Logits [B, T, V] at every position."""
+        return self.logits(self.hidden(tokens_BT))
+
+
+def build(config: RunConfig, vocab_size: int) -> Decoder:
+    """The model that a run's settings describe, initialised from its seed."""
+    model = Decoder(config.model, vocab_size, build_posenc(config), build_sampler(config))
+    initialise(model, config.seed)
+    return model
+
+
+def build_posenc(config: RunConfig) -> PositionalEncoding:
+    """The run's positional scheme; ConfigError where it does not fit the model."""
+    encoding: PositionalEncoding = registry.get("posenc", config.posenc.name)(
+        config.posenc, geometry(config)
+    )
+    return encoding
+
+
+def build_sampler(config: RunConfig) -> PositionSampler:
+    """The run's position sampler."""
+    sampler: PositionSampler = registry.get("positions", config.positions.name)(config.positions)
+    return sampler
+
+
+def seeded(seed: int, name: str) -> torch.Generator:
+    """Generator whose state is a function of (seed, name)."""
+    value = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(value[:8], "big") >> 1)
+
+
+@torch.no_grad()
+def initialise(model: Decoder, seed: int) -> None:
+    """Set every parameter as a function of (seed, name).
+
+    | parameter                              | initial value                                |
+    |----------------------------------------|----------------------------------------------|
+    | norm weights                           | 1                                            |
+    | biases                                 | 0                                            |
+    | token embedding, output embedding      | N(0, 1/D); times sqrt(D) the stream has rms 1|
+    | q, k, v, gate, up projections          | N(0, 1/fan_in)                               |
+    | q projection under a scheme that asks  | the same times `query_init_scale`            |
+    | o and down projections                 | N(0, 1/fan_in) / sqrt(2 n_layers)            |
+    | the scheme's own                       | its `init_parameter`                         |
+    """
+    residual = (2 * model.config.n_layers) ** -0.5
+    for name, p in model.named_parameters():
+        generator = seeded(seed, name)
+        if name.startswith("posenc."):
+            model.posenc.init_parameter(name.removeprefix("posenc."), p, generator)
+        elif p.ndim == 1:
+            p.fill_(0.0 if name.endswith("bias") else 1.0)
+        else:
+            p.normal_(std=p.shape[1] ** -0.5, generator=generator)
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                p.mul_(residual)
+            elif name.endswith("q_proj.weight"):
+                p.mul_(model.posenc.query_init_scale)
+
+
+def load_weights(model: Decoder, path: Path) -> None:
+    """Fill a model from a safetensors file; RunError if it is damaged or does not fit."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    try:
+        load_model(model, str(path))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"{path}: damaged checkpoint ({reason})") from None

@@ -1,0 +1,1 @@
+"""Samplers of positions, in training and in test: one file each."""

@@ -1,0 +1,19 @@
+"""Positions 0, 1, 2, ..."""
+
+import torch
+from torch import Tensor
+
+from posbench.positions.base import PositionSampler
+from posbench.registry import register
+
+
+@register
+class Standard(PositionSampler):
+    """Every sequence begins at position 0, in training and in test."""
+
+    family = "plain"
+    paper = ""
+    consecutive = True
+
+    def draw(self, batch: int, length: int, generator: torch.Generator | None = None) -> Tensor:
+        return torch.arange(length)[None, :, None]

@@ -1,0 +1,274 @@
+"""Tidy rows arranged for reading: sections that may be compared inside, entries, cells, labels.
+
+Two numbers share a section only if they share corpus, tokenizer, training length, protocol, track,
+tier, dtype and targets. Tables and figures are both drawn from here, so that they show the same
+rows in the same order under the same names.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+PRESETS = ("none", "sinusoidal", "learned", "t5", "alibi", "rope")
+RESCALINGS = ("none", "pi", "ntk", "ntk_by_parts", "dynamic_ntk", "yarn", "yarn_paper")
+PROTOCOLS = ("same_targets", "nonoverlapping")
+COMPARABLE = (
+    "data",
+    "tokenizer",
+    "train_len",
+    "protocol",
+    "track",
+    "tier",
+    "dtype",
+    "targets_hash",
+)
+
+Key = tuple[int, float, str]
+
+
+def preset_key(preset: str) -> Key:
+    """The survey's order, then the variants of rope, then the others by name."""
+    if preset in PRESETS:
+        return PRESETS.index(preset), 0.0, ""
+    return len(PRESETS) + (not preset.startswith("rope_")), 0.0, preset
+
+
+def rescale_key(rescale: str) -> Key:
+    known = rescale in RESCALINGS
+    return (RESCALINGS.index(rescale) if known else len(RESCALINGS)), 0.0, "" if known else rescale
+
+
+def factor_key(factor: str) -> Key:
+    """No factor, then numbers from small to large, then words such as `auto`."""
+    if not factor:
+        return 0, 0.0, ""
+    try:
+        return 1, float(factor), ""
+    except ValueError:
+        return 2, 0.0, factor
+
+
+def protocol_key(protocol: str) -> Key:
+    known = protocol in PROTOCOLS
+    return (PROTOCOLS.index(protocol) if known else len(PROTOCOLS)), 0.0, "" if known else protocol
+
+
+def row_key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Sort key of a tidy row: preset, rescaling, factor, protocol, test length, then the rest."""
+    return (
+        preset_key(row["preset"]),
+        rescale_key(row["rescale"]),
+        factor_key(row["factor"]),
+        row["options"],
+        protocol_key(row["protocol"]),
+        row["test_len"],
+        *(str(row[name]) for name in ("data", "tokenizer", "tier", "track")),
+        row["train_len"],
+        *(str(row[name]) for name in ("seed", "run_id", "targets_hash", "dtype")),
+    )
+
+
+def sorted_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows in reading order, numbered from 0."""
+    keys = [row_key(row) for row in records(rows)]
+    return rows.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def number(value: Any) -> float:
+    """A float, with nan for what is missing."""
+    return math.nan if value is None or value == "" or pd.isna(value) else float(value)
+
+
+def stamp_parts(stamps: Iterable[str]) -> list[str]:
+    """The distinct parts of `; `-joined stamps, in order of first appearance."""
+    parts = (part.strip() for stamp in stamps for part in stamp.split(";"))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def rescale_label(rescale: str, factor: str) -> str:
+    return f"{rescale}@{factor}" if factor else rescale
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the table. Nats per token; nan where the row has none."""
+
+    status: str
+    nll: float
+    lo: float
+    hi: float
+    base: float
+    crop: float
+    ngram: float
+    bpb: float
+    n_docs: float
+    n_targets: float
+    n_seeds: float
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> "Cell":
+        ok = row["status"] == "ok"
+        return cls(
+            status=row["status"],
+            nll=number(row["nll"]) if ok else math.nan,
+            lo=number(row["nll_lo"]),
+            hi=number(row["nll_hi"]),
+            base=number(row["base_nll"]),
+            crop=number(row["crop_nll"]),
+            ngram=number(row["ngram_nll"]),
+            bpb=number(row["bpb"]),
+            n_docs=number(row["n_docs"]),
+            n_targets=number(row["n_targets"]),
+            n_seeds=number(row.get("n_seeds", 1)),
+        )
+
+
+@dataclass
+class Entry:
+    """A run under one rescaling: a row of the table, a line of the figure."""
+
+    run_id: str
+    run: str  # the run's name in this section
+    preset: str
+    rescale: str
+    factor: str
+    options: str
+    cells: dict[int, Cell] = field(default_factory=dict)
+    stamps: list[str] = field(default_factory=list)
+
+    @property
+    def plain(self) -> bool:
+        return self.rescale == "none"
+
+    @property
+    def rule(self) -> str:
+        """`yarn@8 beta=auto`"""
+        return f"{rescale_label(self.rescale, self.factor)} {self.options}".strip()
+
+    @property
+    def unsupported(self) -> bool:
+        """True when the run knows this rescaling at no length."""
+        return all(cell.status == "unsupported_rescale" for cell in self.cells.values())
+
+
+@dataclass
+class Section:
+    """Entries that may be compared with each other."""
+
+    keys: dict[str, Any]
+    entries: list[Entry]
+    lengths: list[int]
+    interval_over: str
+
+    @property
+    def train_len(self) -> int:
+        return int(self.keys["train_len"])
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for entry in self.entries for cell in entry.cells.values()]
+
+    @property
+    def has_intervals(self) -> bool:
+        return any(math.isfinite(cell.hi) for cell in self.cells)
+
+    @property
+    def stamps(self) -> dict[str, list[str]]:
+        """Stamp text -> names of the runs that carry it."""
+        found: dict[str, list[str]] = {}
+        for entry in self.entries:
+            for stamp in entry.stamps:
+                names = found.setdefault(stamp, [])
+                if entry.run not in names:
+                    names.append(entry.run)
+        return found
+
+    def counts(self, name: str) -> str:
+        """`22`, or `20-22` where the cells differ; empty when no cell knows."""
+        known = sorted({int(v) for cell in self.cells if (v := getattr(cell, name)) == v})
+        if not known:
+            return ""
+        return str(known[0]) if len(known) == 1 else f"{known[0]}-{known[-1]}"
+
+    def facts(self) -> list[str]:
+        """What the numbers rest on, for titles: protocol, corpus, counts, seeds."""
+        keys = self.keys
+        facts = [f"tier {keys['tier']}", str(keys["protocol"])]
+        facts += [f"{keys['data']} {keys['tokenizer']}", f"L = {self.train_len}"]
+        if keys["track"] not in ("", "strict"):
+            facts.append(f"track {keys['track']}")
+        if keys["dtype"] not in ("", "float32"):
+            facts.append(str(keys["dtype"]))
+        if docs := self.counts("n_docs"):
+            facts.append(f"{docs} document{'' if docs == '1' else 's'}")
+        if targets := self.counts("n_targets"):
+            facts.append(f"{targets} tokens a length")
+        seeds = self.counts("n_seeds") or "1"
+        return [*facts, f"{seeds} seed{'' if seeds == '1' else 's'}"]
+
+    def unit(self) -> str:
+        """What the intervals run over."""
+        return self.interval_over + (
+            " and seeds" if self.counts("n_seeds") not in ("", "1") else ""
+        )
+
+
+def _run_names(frame: pd.DataFrame) -> dict[str, str]:
+    """run id -> a name that is unique in the section: preset, sampler, then seed or hash."""
+    runs = records(frame.drop_duplicates("run_id"))
+    names = {}
+    for run in runs:
+        sampler = run.get("positions", "")
+        mark = "" if sampler in ("", "standard", "none") else f"+{sampler}"
+        names[run["run_id"]] = run["preset"] + mark
+    taken = list(names.values())
+    unique = {}
+    for run in runs:
+        name = names[run["run_id"]]
+        same = [other for other in runs if names[other["run_id"]] == name]
+        if taken.count(name) > 1:
+            seeds = {str(other["seed"]) for other in same}
+            tail = run["run_id"].rsplit("-", 1)[-1][:6]
+            name += f" s{run['seed']}" if len(seeds) == len(same) else f" {tail}"
+        unique[run["run_id"]] = name
+    return unique
+
+
+def sections(rows: pd.DataFrame) -> list[Section]:
+    """Tidy rows (per run or pooled over seeds) -> sections in a stable order."""
+    result = []
+    for values, frame in sorted_rows(rows).groupby(list(COMPARABLE), sort=False, dropna=False):
+        names = _run_names(frame)
+        entries: dict[tuple[str, ...], Entry] = {}
+        for row in records(frame):
+            rule = (row["rescale"], row["factor"], row["options"])
+            key = (row["run_id"], *rule)
+            if key not in entries:
+                entries[key] = Entry(row["run_id"], names[row["run_id"]], row["preset"], *rule)
+            entry = entries[key]
+            entry.cells[int(row["test_len"])] = Cell.of(row)
+            entry.stamps = stamp_parts([*entry.stamps, str(row["stamp"])])
+        order = list(dict.fromkeys(entry.run_id for entry in entries.values()))
+        over = set(frame["interval_over"]) if "interval_over" in frame else {"documents"}
+        result.append(
+            Section(
+                keys=dict(zip(COMPARABLE, values, strict=True)),
+                # sorted() is stable: inside a run the rescalings keep their order
+                entries=sorted(
+                    entries.values(), key=lambda e: (preset_key(e.preset), order.index(e.run_id))
+                ),
+                lengths=sorted({int(length) for length in frame["test_len"]}),
+                interval_over="blocks" if "blocks" in over else "documents",
+            )
+        )
+    result.sort(
+        key=lambda s: [protocol_key(v) if k == "protocol" else v for k, v in s.keys.items()]
+    )
+    return result

@@ -1,0 +1,296 @@
+"""The table: perplexity and its ratio to L, for a terminal and as Markdown."""
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+from tabulate import tabulate
+
+from posbench.report.sections import Cell, Entry, Section, sections
+
+#: status of a row without numbers -> its word in the table
+REFUSALS = {
+    "unsupported_length": "len",
+    "unsupported_rescale": "resc",
+    "nonfinite": "nan",
+    "out_of_memory": "oom",
+}
+MISSING = "-"
+NAME_WIDTH = 20
+CELL_WIDTH = 9  # the narrowest cell that holds a value and its half width
+CEILING = 690.0  # exp() above this is not a useful number
+
+
+def exp(nats: float) -> float:
+    """exp() that never overflows: inf above e^690."""
+    return math.inf if nats > CEILING else math.exp(nats)
+
+
+def _scientific(value: float, digits: int) -> str:
+    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _plain(value: float, scale: float) -> str:
+    """The value with the decimals that a number as large as `scale` deserves."""
+    if math.isinf(value):
+        return ">1e300"
+    if scale >= 9999.5:
+        return _scientific(value, 1)
+    return f"{value:.{2 if scale < 9.995 else 1 if scale < 99.95 else 0}f}"
+
+
+def _half(value: float, scale: float) -> str:
+    """A half width beside a number as large as `scale`."""
+    if math.isinf(value):
+        return ">1e300"
+    if scale >= 9999.5 or value >= 9999.5:
+        return _scientific(value, 0)
+    text = _plain(value, scale)
+    if value and float(text) == 0 and scale < 99.95:
+        text = f"{value:.2f}"  # a narrow interval is not an interval of nothing
+    return text[1:] if text.startswith("0.") and len(text) == 4 else text
+
+
+def value_cell(cell: Cell, width: int) -> str:
+    """`18.6 ±0.4`, in the most precise form that fits."""
+    if cell.status != "ok":
+        return REFUSALS.get(cell.status, cell.status)[:width]
+    value = exp(cell.nll)
+    half = (exp(cell.hi) - exp(cell.lo)) / 2 if cell.hi <= CEILING else math.nan
+    forms = []
+    if math.isfinite(half):
+        text, spread = _plain(value, value), _half(half, value)
+        short = f"{half:.0f}" if half < 9999.5 else _scientific(half, 0)
+        forms = [f"{text} ±{spread}", f"{text}±{spread}", f"{text} ±{short}", f"{text}±{short}"]
+        if value >= 9999.5:
+            forms += [f"{_scientific(value, 0)}±{spread}"]
+    forms += [_plain(value, value), _scientific(value, 0) if math.isfinite(value) else ">1e300"]
+    return next((form for form in forms if len(form) <= width), forms[-1][:width])
+
+
+def ratio_of(cell: Cell) -> float:
+    """Perplexity over that of the unscaled model at L on the same targets; nan if unknown."""
+    if math.isnan(cell.nll) or math.isnan(cell.base):
+        return math.nan
+    return exp(cell.nll - cell.base)
+
+
+def ratio_cell(cell: Cell, width: int = 99) -> str:
+    if cell.status != "ok":
+        return REFUSALS.get(cell.status, cell.status)[:width]
+    ratio = ratio_of(cell)
+    if math.isnan(ratio):
+        return MISSING
+    return f"{ratio:.2f}" if ratio < 999.5 else _plain(ratio, max(ratio, 9999.5))
+
+
+def _head(length: int, train_len: int, width: int = 99) -> str:
+    """`256 2x`"""
+    multiple = f"{length / train_len:.3g}x"
+    text = f"{length} {multiple}"
+    if len(text) > width and length % 1024 == 0:
+        text = f"{length // 1024}k {multiple}"
+    return text if len(text) <= width else str(length)
+
+
+def _ngram(section: Section) -> str:
+    """The reference line under the perplexities; empty when it was not computed."""
+    known = {
+        length: exp(cell.ngram)
+        for entry in section.entries
+        for length, cell in entry.cells.items()
+        if cell.ngram == cell.ngram
+    }
+    if not known:
+        return ""
+    texts = {length: _plain(value, value) for length, value in sorted(known.items())}
+    if len(set(texts.values())) == 1:
+        each = next(iter(texts.values()))
+    else:
+        each = ", ".join(f"{text} at {length}" for length, text in texts.items())
+    return f"n-gram reference: perplexity {each} per token (same targets)"
+
+
+def _unsupported(section: Section) -> list[str]:
+    """One line for all runs that know the same rescalings not at all."""
+    rules: dict[str, list[str]] = {}
+    for entry in section.entries:
+        if entry.unsupported:
+            rules.setdefault(entry.run, []).append(entry.rule)
+    runs: dict[tuple[str, ...], list[str]] = {}
+    for run, found in rules.items():
+        runs.setdefault(tuple(found), []).append(run)
+    return [
+        f"unsupported_rescale: {', '.join(found)} (of {', '.join(names)})"
+        for found, names in runs.items()
+    ]
+
+
+def _notes(section: Section, shown: Iterable[str]) -> list[str]:
+    """Footnotes: stamps, what the short words mean, rescalings that do not apply."""
+    notes = [f"* {stamp} ({', '.join(names)})" for stamp, names in section.stamps.items()]
+    words = set(shown)
+    legend = [f"{word} = {status}" for status, word in REFUSALS.items() if word in words]
+    if MISSING in words:
+        legend.append(f"{MISSING} = not evaluated")
+    return notes + ([", ".join(legend)] if legend else []) + _unsupported(section)
+
+
+def _lines(section: Section) -> list[tuple[str, str, Entry]]:
+    """(name, its continuation, entry): runs, with their rescalings indented below."""
+    lines = []
+    last = None
+    for entry in section.entries:
+        if entry.unsupported:
+            continue
+        star = "*" if entry.stamps else ""
+        if entry.run_id != last and not entry.plain:
+            heading = Entry(entry.run_id, entry.run, entry.preset, "none", "", "")
+            lines.append((entry.run, "", heading))
+        last = entry.run_id
+        name = entry.run if entry.plain else f"  {entry.rule}"
+        rest = ""
+        if len(name + star) > NAME_WIDTH and entry.options and not entry.plain:
+            name, rest = f"  {entry.rule.removesuffix(entry.options).rstrip()}", entry.options
+        lines.append((name + star, rest, entry))
+    return lines
+
+
+def _title(section: Section, short: bool) -> str:
+    unit = f"over {section.unit()}"
+    kind = "± is the 95 % half width" if short else "brackets are 95 % intervals"
+    intervals = f"{kind} {unit}" if section.has_intervals else "no intervals (one unit)"
+    return f"{', '.join(section.facts())}; {intervals}"
+
+
+def _wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines that fit; a number stays with its percent sign."""
+    whole = text.replace(" %", "\u00a0%")
+    lines = textwrap.wrap(whole, width, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _terminal_section(section: Section, width: int) -> list[str]:
+    lines = _lines(section)
+    name_width = max([len("perplexity"), *(min(len(name), NAME_WIDTH) for name, _, _ in lines)])
+    most = max(1, (width - name_width) // (CELL_WIDTH + 1))
+    n_parts = -(-len(section.lengths) // most)
+    per_part = -(-len(section.lengths) // n_parts)
+    pitch = min(13, max(CELL_WIDTH + 1, (width - name_width) // per_part))
+    shown: list[str] = []
+
+    def block(title: str, lengths: list[int], draw: Callable[[Cell, int], str]) -> list[str]:
+        heads = [_head(length, section.train_len, pitch - 1).rjust(pitch) for length in lengths]
+        out = [title.ljust(name_width) + "".join(heads)]
+        for name, rest, entry in lines:
+            cells = [entry.cells.get(length) for length in lengths]
+            if not entry.cells:
+                out.append(name[:name_width])
+                continue
+            texts = [MISSING if cell is None else draw(cell, pitch - 1) for cell in cells]
+            shown.extend(texts)
+            if len(name) > name_width:
+                name = name[: name_width - 1] + "~"
+            out.append(name.ljust(name_width) + "".join(text.rjust(pitch) for text in texts))
+            if rest:
+                out.append(f"    {rest}"[:width])
+        return [line.rstrip() for line in out]
+
+    parts = [section.lengths[i : i + per_part] for i in range(0, len(section.lengths), per_part)]
+    out = [*_wrap(_title(section, short=True), width), ""]
+    for part in parts:
+        out += [*block("perplexity", part, value_cell), ""]
+    if reference := _ngram(section):
+        out[-1:] = [*_wrap(reference, width, "  "), ""]
+    for part in parts:
+        out += [*block(f"ratio to {section.train_len}", part, ratio_cell), ""]
+    for note in _notes(section, shown):
+        out += _wrap(note, width, "  ")
+    return out
+
+
+def terminal_table(rows: pd.DataFrame, width: int = 80) -> str:
+    """Perplexities, then ratios to L, no line longer than `width`; one section per protocol etc."""
+    parts = ["\n".join(_terminal_section(s, width)).rstrip() for s in sections(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _full(cell: Cell | None) -> str:
+    """`18.6 [18.2, 19.0]`"""
+    if cell is None:
+        return MISSING
+    if cell.status != "ok":
+        return REFUSALS.get(cell.status, cell.status)
+    value = exp(cell.nll)
+    text = _plain(value, value)
+    if math.isnan(cell.lo) or math.isnan(cell.hi):
+        return text
+    low, high = exp(cell.lo), exp(cell.hi)
+    decimals = min(value, 99.0)  # the ends keep the decimals of the value
+    ends = [
+        _plain(end, end if end >= 9999.5 or value >= 99.95 else decimals) for end in (low, high)
+    ]
+    return f"{text} [{ends[0]}, {ends[1]}]"
+
+
+def _at_length(entry: Entry, train_len: int, name: str) -> float:
+    """A field at L, else at the first length that has it."""
+    own = entry.cells.get(train_len)
+    cells = ([own] if own else []) + (list(entry.cells.values()) if name == "crop" else [])
+    return next((v for cell in cells if (v := getattr(cell, name)) == v), math.nan)
+
+
+def _markdown_section(section: Section) -> str:
+    lines = _lines(section)
+    heads = [_head(length, section.train_len) for length in section.lengths]
+    shown: list[str] = []
+
+    def name_of(name: str, rest: str) -> str:
+        inner = name.lstrip()
+        indent = "&nbsp;&nbsp;" if inner != name else ""
+        star = "*" if inner.endswith("*") else ""
+        label = f"{inner.removesuffix('*')} {rest}".strip()
+        return f"{indent}{label}{' ' + chr(92) + '*' if star else ''}"
+
+    values, ratios = [], []
+    for name, rest, entry in lines:
+        label = name_of(name, rest)
+        cells = [entry.cells.get(length) for length in section.lengths]
+        if not entry.cells:
+            values.append([label] + [""] * (len(cells) + 2))
+            ratios.append([label] + [""] * len(cells))
+            continue
+        texts = [_full(cell) for cell in cells]
+        shown += texts
+        crop = exp(_at_length(entry, section.train_len, "crop"))
+        bpb = _at_length(entry, section.train_len, "bpb")
+        extra = ["" if crop != crop else _plain(crop, crop), "" if bpb != bpb else f"{bpb:.3f}"]
+        values.append([label, *texts, *extra])
+        ratios.append([label] + [MISSING if c is None else ratio_cell(c) for c in cells])
+
+    def pipe(title: str, head: list[str], body: list[list[str]]) -> str:
+        align = ["left", *["right"] * len(head)]
+        return tabulate(
+            body, [title, *head], tablefmt="pipe", colalign=align, disable_numparse=True
+        )
+
+    base = f"ratio to L = {section.train_len}"
+    parts = [f"**{_title(section, short=False)}**"]
+    if values:
+        parts += [pipe("perplexity", [*heads, "crop", "bits per byte at L"], values)]
+        parts += [pipe(base, heads, ratios)]
+    facts = [_ngram(section)] if _ngram(section) else []
+    facts.append(
+        "crop: perplexity of the unscaled model with exactly the L tokens before each target"
+    )
+    facts += [note.replace("* ", "\\* ", 1) for note in _notes(section, shown)]
+    return "\n\n".join([*parts, "\n".join(f"- {fact}" for fact in facts)])
+
+
+def markdown_table(rows: pd.DataFrame) -> str:
+    """As `terminal_table`, with whole intervals, the crop reference and bits per byte, in GitHub's
+    Markdown.
+    """
+    return "\n\n".join(_markdown_section(section) for section in sections(rows)) + "\n"

@@ -1,0 +1,28 @@
+"""Write everything that `posbench report` leaves in a folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from posbench.report.collect import Collected, collect
+from posbench.report.figures import perplexity_figure, ratio_figure
+from posbench.report.files import atomic_write
+from posbench.report.tables import markdown_table
+
+
+def write_report(run_dirs: Sequence[Path], out: Path) -> Collected:
+    """Collect the runs and write lengths.csv, lengths.md, perplexity.* and ratio.* into `out`.
+
+    The CSV has a row per run and seed, at full precision; the table and the figures show seeds
+    pooled. Equal input gives equal bytes. RunError as in `collect`, before anything is written.
+    """
+    collected = collect(run_dirs)
+    table = markdown_table(collected.pooled)
+    if collected.skipped:
+        gaps = [f"- {name}: {why}" for name, why in sorted(collected.skipped.items())]
+        table += "\nNot in the table:\n\n" + "\n".join(gaps) + "\n"
+    text = collected.rows[collected.columns].to_csv(index=False, lineterminator="\n")
+    atomic_write(out / "lengths.csv", text.encode())
+    atomic_write(out / "lengths.md", table.encode())
+    perplexity_figure(collected.pooled, out / "perplexity")
+    ratio_figure(collected.pooled, out / "ratio")
+    return collected

@@ -1,0 +1,1 @@
+"""Rescalings of a trained rotary model, applied without training: one file each."""

@@ -1,0 +1,278 @@
+"""The run directory: manifest, checkpoint, lock, and finding runs again.
+
+A run directory may come from a stranger: it is read as plain data, never as code.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import posbench
+from posbench import registry
+from posbench.errors import ConfigError, DataError, RunError
+from posbench.settings import SCHEMA, EvalConfig, RunConfig
+
+MANIFEST = "manifest.json"
+CHECKPOINT = "checkpoint"
+WEIGHTS = "model.safetensors"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON in one step."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def now() -> str:
+    """UTC time to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def code_version() -> dict[str, Any]:
+    """Version of posbench and, in a checkout, its commit and whether files differ from it."""
+    here = Path(__file__).parent
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(here), *args], capture_output=True, text=True, timeout=10
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    inside = git("ls-files", "--error-unmatch", str(Path(__file__))) is not None
+    return {
+        "posbench": posbench.__version__,
+        "commit": git("rev-parse", "HEAD") if inside else None,
+        "dirty": bool(git("status", "--porcelain", "--", str(here))) if inside else None,
+    }
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine facts that a result may depend on."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+@dataclass
+class Run:
+    """A run directory that exists."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """Read a run directory; RunError if it is not one."""
+        if not path.is_dir():
+            raise RunError(f"{path}: no such folder")
+        file = path / MANIFEST
+        if not file.is_file():
+            raise RunError(f"{path}: not a run folder (it has no {MANIFEST})")
+        try:
+            manifest = json.loads(file.read_text(encoding="utf-8"))
+            manifest["run_id"], manifest["status"], manifest["config"]["train"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{file}: damaged ({error})") from None
+        return cls(path, manifest)
+
+    @property
+    def status(self) -> str:
+        return str(self.manifest["status"])
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's settings, rebuilt and checked."""
+        return rebuild(self.manifest["config"], self.path)
+
+    def update(self, **values: Any) -> None:
+        """Change fields of the manifest on disk."""
+        self.manifest.update(values)
+        write_json(self.path / MANIFEST, self.manifest)
+
+    def require_finished(self) -> None:
+        """RunError unless training reached its end."""
+        if self.status != "finished":
+            raise RunError(f"{self.path}: the run is not finished (status {self.status})")
+
+    @property
+    def weights(self) -> Path:
+        """The weights, checked against the hash in the manifest."""
+        file = self.path / CHECKPOINT / WEIGHTS
+        if not file.is_file():
+            raise RunError(f"{self.path}: the checkpoint is missing ({CHECKPOINT}/{WEIGHTS})")
+        if file_sha256(file) != self.manifest.get("weights_sha256"):
+            raise RunError(f"{file}: damaged checkpoint (its SHA-256 is not the manifest's)")
+        return file
+
+
+def rebuild(stored: dict[str, Any], where: Path) -> RunConfig:
+    """Settings from a manifest's plain data; RunError where they do not fit this version."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        base = OmegaConf.structured(RunConfig)
+        for group in ("posenc", "positions", "data"):
+            cls = registry.get(group, stored[group]["name"])
+            base[group] = OmegaConf.structured(cls.Config)
+        config = OmegaConf.to_object(OmegaConf.merge(base, OmegaConf.create(stored)))
+    except (ConfigError, OmegaConfBaseException, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"{where / MANIFEST}: settings cannot be read ({reason})") from None
+    assert isinstance(config, RunConfig)
+    return config
+
+
+def new_manifest(config: RunConfig, run_id: str, argv: Sequence[str]) -> dict[str, Any]:
+    """What is known of a run before it starts."""
+    return {
+        "run_id": run_id,
+        "schema": SCHEMA,
+        "name": config.name,
+        "preset": config.preset,
+        "tier": config.tier,
+        "seed": config.seed,
+        "status": "running",
+        "started": now(),
+        "finished": None,
+        "argv": list(argv),
+        "code": code_version(),
+        "environment": environment(),
+        "config": asdict(config),
+    }
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; RunError if another process writes there. Made if missing."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunError(f"{folder}: another process is writing to this folder") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def replace_folder(aside: Path, target: Path) -> None:
+    """Put a finished folder in the place of an old one."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        os.replace(target, old)
+    os.replace(aside, target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def checkpoint_folder(run: Path) -> Path | None:
+    """The newest complete checkpoint; also finds one whose swap was interrupted."""
+    for name in (CHECKPOINT, f".{CHECKPOINT}.old"):
+        if (run / name / WEIGHTS).is_file():
+            return run / name
+    return None
+
+
+def find(arguments: Sequence[str], runs_root: str) -> list[Run]:
+    """Runs named on the command line: a run folder, a folder of runs, or a name below runs_root."""
+    found: dict[Path, Run] = {}
+    for argument in arguments:
+        place = Path(argument)
+        if not place.exists():
+            below = Path(runs_root) / argument
+            if not below.is_dir():
+                raise RunError(f"{argument}: no such folder, and no name below runs_root={runs_root}")
+            place = below
+        if (place / MANIFEST).is_file():
+            paths = [place]
+        else:
+            paths = sorted(p.parent for p in place.glob(f"*/{MANIFEST}")) if place.is_dir() else []
+        if not paths:
+            raise RunError(f"{argument}: not a run folder, and it holds no runs")
+        for path in paths:
+            found.setdefault(path.resolve(), Run.open(path))
+    return list(found.values())
+
+
+def load_dataset(run: Run) -> Any:
+    """The run's data, refused unless corpus, tokenizer and targets are the ones it was trained on."""
+    from posbench.data import dataset
+    from posbench.data.tokenizer import Tokenizer
+
+    config = run.config
+    file = run.path / "tokenizer.json"
+    recorded = run.manifest.get("data", {})
+    if not file.is_file():
+        raise DataError(f"{run.path}: tokenizer.json is missing")
+    tokenizer = Tokenizer.load(file)
+    if tokenizer.sha256 != recorded.get("tokenizer_sha256"):
+        raise DataError(f"{file}: the tokenizer's hash differs from the run's")
+    data = dataset.load(config.data, tokenizer)
+    for what in ("content_sha256", "targets_sha256"):
+        if facts(data)[what] != recorded.get(what):
+            raise DataError(
+                f"data={config.data.name}: its {what} is {facts(data)[what][:12]}, the run's is "
+                f"{str(recorded.get(what))[:12]}; the text has changed since training"
+            )
+    return data
+
+
+def facts(data: Any) -> dict[str, Any]:
+    """What the manifest keeps of a dataset."""
+    return {
+        "corpus": data.name,
+        "content_sha256": data.content_sha256,
+        "tokenizer_sha256": data.tokenizer.sha256,
+        "targets_sha256": data.targets.sha256,
+        "longest": data.targets.longest,
+        "split": data.split,
+    }
+
+
+def argv() -> list[str]:
+    """What was typed, without the folder of the program."""
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]
+
+
+def clear(folder: Path) -> None:
+    """Empty a run folder, under its lock."""
+    with locked(folder):
+        for item in folder.iterdir():
+            if item.is_dir():
+                shutil.rmtree(item)
+            elif item.name != ".lock":
+                item.unlink()

@@ -1,0 +1,288 @@
+"""Every option of a run and of an evaluation: fields, types, defaults and their checks.
+
+Plain dataclasses without torch. A field marked `identity=False` (a path, a device, how often to
+log) does not change a result, so it does not enter the hash that names a run's folder. Fields at
+their default do not enter it either: a new option orphans no finished run.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from posbench.errors import ConfigError
+
+#: raise it when a change makes equal settings give other results
+SCHEMA = 1
+TIERS = ("smoke", "demo", "evidence", "paper")
+STYLES = ("llama", "gpt2")
+PROTOCOLS = ("same_targets", "nonoverlapping")
+PRECISIONS = ("float32", "bf16")
+
+
+def _aside(default: Any) -> Any:
+    """A field that changes no result."""
+    return field(default=default, metadata={"identity": False})
+
+
+def positive(options: dict[str, float | None], least: float = 1) -> None:
+    """Refuse values below `least`, naming the option."""
+    for option, value in options.items():
+        if value is not None and value < least:
+            raise ConfigError(f"{option}={value}: must be at least {least}")
+
+
+def one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a value that is not in the list, naming the option and the list."""
+    if value not in known:
+        raise ConfigError(f"{option}={value}: must be one of {', '.join(known)}")
+
+
+@dataclass
+class ModelConfig:
+    """Shape and style of the decoder. The defaults are the preset `tiny`."""
+
+    d_model: int = 128
+    n_layers: int = 4
+    n_heads: int = 4
+    #: llama: RMSNorm, SwiGLU, no biases; gpt2: LayerNorm, GELU, biases
+    style: str = "llama"
+    #: width of the MLP; null = 8/3 (llama, rounded up to 128) or 4 (gpt2) times d_model
+    hidden: int | None = None
+    #: RMSNorm on every head's query and key
+    qk_norm: bool = False
+    #: bias on the query, key and value projections; null = as the style has it
+    qkv_bias: bool | None = None
+    #: input and output embedding are one matrix
+    tied: bool = True
+    #: factor on the token embedding; null = sqrt(d_model), which gives unit rms at the start
+    embed_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        positive(
+            {
+                "model.d_model": self.d_model,
+                "model.n_layers": self.n_layers,
+                "model.n_heads": self.n_heads,
+                "model.hidden": self.hidden,
+            }
+        )
+        one_of("model.style", self.style, STYLES)
+        if self.d_model % self.n_heads:
+            raise ConfigError(
+                f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}"
+            )
+
+
+@dataclass
+class TrainConfig:
+    """The training loop."""
+
+    steps: int = 1000
+    #: L, the training length in tokens
+    seq_len: int = 128
+    batch_size: int = 16
+    #: peak learning rate of AdamW
+    lr: float = 2e-3
+    #: share of the steps over which the rate rises linearly
+    warmup: float = 0.05
+    #: share of the steps, at the end, over which the rate falls linearly
+    decay: float = 0.5
+    #: the rate at the last step, as a share of the peak
+    final_lr: float = 0.05
+    #: largest norm of the gradient
+    clip: float = 1.0
+    precision: str = "float32"
+    #: windows of the validation loss, and how often it is taken
+    val_windows: int = 128
+    val_every: int = _aside(200)
+    log_every: int = _aside(10)
+    checkpoint_every: int = _aside(500)
+    #: auto, cpu, cuda or mps
+    device: str = _aside("auto")
+    #: threads of one run on a CPU; null = torch's own choice
+    threads: int | None = _aside(None)
+
+    def __post_init__(self) -> None:
+        positive(
+            {
+                "train.steps": self.steps,
+                "train.batch_size": self.batch_size,
+                "train.val_windows": self.val_windows,
+                "train.val_every": self.val_every,
+                "train.log_every": self.log_every,
+                "train.checkpoint_every": self.checkpoint_every,
+                "train.threads": self.threads,
+            }
+        )
+        positive({"train.seq_len": self.seq_len}, least=8)
+        for name in ("lr", "clip"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"train.{name}={getattr(self, name)}: must be above 0")
+        for name in ("warmup", "decay", "final_lr"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"train.{name}={getattr(self, name)}: must be from 0 to 1")
+        if self.warmup + self.decay > 1:
+            raise ConfigError(
+                f"train.warmup={self.warmup} and train.decay={self.decay}: together at most 1"
+            )
+        one_of("train.precision", self.precision, PRECISIONS)
+
+
+@dataclass
+class OptimizerConfig:
+    """AdamW for everything, or Muon for the 2-D weights of the blocks and AdamW for the rest."""
+
+    name: str = "adamw"
+    weight_decay: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    #: learning rate of Muon as a multiple of train.lr
+    muon_lr_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of("optimizer.name", self.name, ("adamw", "muon"))
+        if self.weight_decay < 0:
+            raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must not be negative")
+        if not self.muon_lr_factor > 0:
+            raise ConfigError(f"optimizer.muon_lr_factor={self.muon_lr_factor}: must be above 0")
+
+
+@dataclass
+class RunConfig:
+    """One training run. `posenc`, `positions` and `data` hold the Config of a registered class."""
+
+    posenc: Any = dataclasses.MISSING
+    positions: Any = dataclasses.MISSING
+    data: Any = dataclasses.MISSING
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    seed: int = 0
+    tier: str = "demo"
+    #: runs are kept below <runs_root>/<name>/
+    name: str = _aside("default")
+    runs_root: str = _aside("runs")
+    #: train again although the run is finished
+    fresh: bool = _aside(False)
+    #: the option of the group posenc that was chosen (a scheme's name or a preset's)
+    preset: str = _aside("")
+
+    def __post_init__(self) -> None:
+        one_of("tier", self.tier, TIERS)
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed}: must be at least 0")
+        check_name("name", self.name)
+        self.preset = self.preset or str(self.posenc.name)
+
+
+@dataclass
+class EvalConfig:
+    """How a trained run is measured."""
+
+    #: test lengths in tokens; null = 1/2, 1, 2, 4, 8 and 16 times the training length
+    lengths: list[int] | None = None
+    #: the first n documents of the targets file; null = all
+    docs: int | None = None
+    #: blocks of scored tokens in each document
+    blocks: int = 4
+    protocol: str = "same_targets"
+    #: a row that would need more is refused; GiB; null = 80 % of what is free
+    memory_limit: float | None = _aside(None)
+    #: windows are batched up to this many tokens
+    batch_tokens: int = _aside(16384)
+    device: str = _aside("auto")
+    threads: int | None = _aside(None)
+
+    def __post_init__(self) -> None:
+        one_of("eval.protocol", self.protocol, PROTOCOLS)
+        positive(
+            {
+                "eval.docs": self.docs,
+                "eval.blocks": self.blocks,
+                "eval.batch_tokens": self.batch_tokens,
+                "eval.threads": self.threads,
+            }
+        )
+        if self.memory_limit is not None and not self.memory_limit > 0:
+            raise ConfigError(f"eval.memory_limit={self.memory_limit}: must be above 0 (GiB)")
+        if self.lengths is not None:
+            if not self.lengths:
+                raise ConfigError("eval.lengths=[]: give at least one length")
+            for length in self.lengths:
+                positive({"eval.lengths": length}, least=64)
+            self.lengths = sorted(set(self.lengths))
+
+
+@dataclass
+class SweepConfig:
+    """One rescaling and one protocol of `posbench eval-lengths`."""
+
+    rescale: Any = dataclasses.MISSING
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    runs_root: str = _aside("runs")
+    #: evaluate the runs of this name
+    name: str | None = _aside(None)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a positional scheme may know about the model around it."""
+
+    d_model: int
+    n_heads: int
+    n_layers: int
+    train_length: int
+
+    @property
+    def head_dim(self) -> int:
+        return self.d_model // self.n_heads
+
+
+def geometry(config: RunConfig) -> Geometry:
+    """The geometry that a run's settings describe."""
+    m = config.model
+    return Geometry(m.d_model, m.n_heads, m.n_layers, config.train.seq_len)
+
+
+def check_name(option: str, value: str) -> None:
+    """A folder name: letters, digits, dots, dashes and underscores."""
+    if not value or value.startswith(".") or not all(c.isalnum() or c in "._-" for c in value):
+        raise ConfigError(f"{option}={value}: use letters, digits, '.', '-' and '_' only")
+
+
+def changed(config: Any) -> dict[str, Any]:
+    """The fields that matter to a result and are not at their default; a `name` always stays."""
+    found: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        if not f.metadata.get("identity", True):
+            continue
+        value = getattr(config, f.name)
+        if dataclasses.is_dataclass(value):
+            inner = changed(value)
+            if inner:
+                found[f.name] = inner
+        elif f.name == "name" or value != default_of(f):
+            whole = isinstance(value, float) and value.is_integer()
+            found[f.name] = int(value) if whole else value  # 8 and 8.0 are one setting
+    return found
+
+
+def default_of(f: "dataclasses.Field[Any]") -> Any:
+    """Default value of a field, or MISSING."""
+    if f.default_factory is not dataclasses.MISSING:
+        return f.default_factory()
+    return f.default
+
+
+def digest(value: Any, length: int = 8) -> str:
+    """First hexadecimal digits of the SHA-256 of a value's canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def run_id(config: RunConfig, content_sha256: str) -> str:
+    """Folder name of a run: a function of what decides its result, and of nothing else."""
+    identity = {"schema": SCHEMA, "data_sha256": content_sha256, **changed(config)}
+    return f"{config.preset}-L{config.train.seq_len}-s{config.seed}-{digest(identity)}"

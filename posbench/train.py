@@ -1,0 +1,279 @@
+"""The training loop: data -> loss -> step -> log -> checkpoint; resumable at any step.
+
+The batch of a step is a pure function of (seed, step) and the model has no dropout, so weights and
+optimizer state are all that a run needs to go on as if it had never stopped.
+"""
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from posbench import model as models
+from posbench import optim, runs
+from posbench.data import windows
+from posbench.data.dataset import Dataset
+from posbench.errors import ConfigError, TrainingFailed
+from posbench.settings import RunConfig, TrainConfig
+
+LOG = "train.jsonl"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress display is told after a logged step."""
+
+    step: int
+    steps: int
+    loss: float
+    val_loss: float | None
+    tokens_per_second: float
+
+
+def device(name: str, option: str) -> torch.device:
+    """`auto` is CUDA or MPS where there is one, else the CPU."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError):
+        raise ConfigError(f"{option}={name}: not available here; use auto or cpu") from None
+    return found
+
+
+def run(
+    config: RunConfig,
+    out: Path,
+    data: Dataset,
+    report: Callable[[Progress], None] = lambda progress: None,
+    argv: list[str] | None = None,
+) -> runs.Run:
+    """Train in the folder `out`, going on from its checkpoint if it has one.
+
+    Returns the finished run. Raises TrainingFailed when the loss is not finite; the manifest then
+    says `diverged`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with runs.locked(out):
+        data.tokenizer.save(out / "tokenizer.json")
+        manifest = runs.new_manifest(config, out.name, argv or runs.argv())
+        record = runs.Run(out, {**manifest, "data": runs.facts(data)})
+        record.update()
+        try:
+            _Loop(config, record, data, report).go()
+        except TrainingFailed as error:
+            record.update(status="diverged", finished=runs.now(), error=str(error))
+            raise
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            record.update(
+                status="interrupted" if stopped else "failed",
+                finished=runs.now(),
+                error=f"{type(error).__name__}: {error}",
+            )
+            raise
+        return record
+
+
+class _Loop:
+    """State of one run in one process."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        record: runs.Run,
+        data: Dataset,
+        report: Callable[[Progress], None],
+    ):
+        from accelerate import Accelerator
+
+        self.config, self.record, self.data, self.report = config, record, data, report
+        train = config.train
+        if train.threads:
+            torch.set_num_threads(train.threads)
+        target = device(train.device, "train.device")
+        self.accelerator = Accelerator(
+            mixed_precision="bf16" if train.precision == "bf16" else "no",
+            cpu=target.type == "cpu",
+        )
+        self.model = models.build(config, data.tokenizer.vocab_size)
+        self.start = self._restore_weights()
+        self.model.to(self.accelerator.device)
+        optimizers = optim.build(self.model, config)
+        self._restore_optimizers(optimizers)
+        prepared = self.accelerator.prepare(self.model, *optimizers)
+        self.parallel, self.optimizers = prepared[0], list(prepared[1:])
+        self.validation = windows.validation_windows(data, train.seq_len, train.val_windows)
+
+    def go(self) -> None:
+        """Train to the last step."""
+        train = self.config.train
+        began, seen = time.perf_counter(), 0
+        val_loss: float | None = None
+        with self._log() as log:
+            for step in range(self.start, train.steps):
+                loss = self._step(step)
+                seen += train.batch_size * train.seq_len
+                done = step + 1
+                last = done == train.steps
+                if done % train.val_every == 0 or last:
+                    val_loss = self._validate()
+                if done % train.log_every == 0 or last or done == self.start + 1:
+                    value = loss.item()
+                    if not math.isfinite(value) or (val_loss and not math.isfinite(val_loss)):
+                        raise TrainingFailed(
+                            f"{self.record.path}: the loss is {value} at step {done}; "
+                            f"try a lower train.lr (now {train.lr:g})"
+                        )
+                    fresh = val_loss if done % train.val_every == 0 or last else None
+                    rate = seen / (time.perf_counter() - began)
+                    line = {"step": done, "loss": value, "val_loss": fresh}
+                    log(line | {"lr": train.lr * optim.rate(train, step), "tokens_per_s": rate})
+                    self.report(Progress(done, train.steps, value, fresh, rate))
+                if (done % train.checkpoint_every == 0 or last) and self.accelerator.is_main_process:
+                    self._save(done)
+        self._finish(val_loss, time.perf_counter() - began, seen)
+
+    def _step(self, step: int) -> Tensor:
+        """One optimizer step; returns the loss, still on the device."""
+        config = self.config
+        inputs, labels = self._batch(step)
+        optim.set_rate(self.optimizers, config.train, step)
+        with self.accelerator.autocast():
+            logits = self.parallel(inputs)
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        self.accelerator.backward(loss)
+        self.accelerator.clip_grad_norm_(self.model.parameters(), config.train.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def _batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """This process's share of the step's batch."""
+        train = self.config.train
+        whole = windows.training_batch(
+            self.data, train.seq_len, train.batch_size, self.config.seed, step
+        )
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        inputs, labels = (torch.from_numpy(a[rank::world]) for a in whole)
+        return inputs.to(self.accelerator.device), labels.to(self.accelerator.device)
+
+    @torch.no_grad()
+    def _validate(self) -> float:
+        """Mean loss in nats per token on the fixed validation windows."""
+        self.model.eval()
+        inputs, labels = (torch.from_numpy(a) for a in self.validation)
+        total, size = 0.0, self.config.train.batch_size
+        for i in range(0, len(inputs), size):
+            x = inputs[i : i + size].to(self.accelerator.device)
+            y = labels[i : i + size].to(self.accelerator.device)
+            logits = self.model(x).flatten(0, 1).float()
+            total += F.cross_entropy(logits, y.flatten(), reduction="sum").item()
+        self.model.train()
+        return total / labels.numel()
+
+    def _log(self) -> "_JsonLines":
+        keep = self.start if self.start else 0
+        return _JsonLines(self.record.path / LOG, keep, self.accelerator.is_main_process)
+
+    def _save(self, step: int) -> None:
+        """Write the checkpoint beside the old one, then swap."""
+        from safetensors.torch import save_model
+
+        aside = self.record.path / f".{runs.CHECKPOINT}.new"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        save_model(self.accelerator.unwrap_model(self.model), str(aside / runs.WEIGHTS))
+        states = {"step": step, "optimizers": [o.state_dict() for o in self.optimizers]}
+        torch.save(states, aside / "optimizer.pt")
+        runs.replace_folder(aside, self.record.path / runs.CHECKPOINT)
+
+    def _restore_weights(self) -> int:
+        """Load the newest checkpoint's weights, if any; returns the next step."""
+        folder = runs.checkpoint_folder(self.record.path)
+        self.states: dict[str, Any] | None = None
+        if folder is None:
+            return 0
+        try:
+            states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
+            models.load_weights(self.model, folder / runs.WEIGHTS)
+            self.states, step = states, int(states["step"])
+        except Exception:  # a damaged checkpoint is worth no more than none
+            models.initialise(self.model, self.config.seed)
+            return 0
+        return min(step, self.config.train.steps)
+
+    def _restore_optimizers(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        if self.states is not None:
+            for optimizer, state in zip(optimizers, self.states["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+
+    def _finish(self, val_loss: float | None, seconds: float, tokens: int) -> None:
+        self.accelerator.wait_for_everyone()
+        if val_loss is None:
+            val_loss = self._validate()
+        if not self.accelerator.is_main_process:
+            return
+        own = sum(p.numel() for p in self.model.posenc.parameters())
+        config: TrainConfig = self.config.train
+        self.record.update(
+            status="finished",
+            finished=runs.now(),
+            val_loss=val_loss,
+            parameters={
+                "total": sum(p.numel() for p in self.model.parameters()),
+                "blocks": sum(p.numel() for p in self.model.blocks.parameters()),
+                "positional": own,
+            },
+            tied=[vars(t) for t in self.model.posenc.tied()],
+            tokens=config.steps * config.batch_size * config.seq_len,
+            seconds=round(seconds, 1),
+            tokens_per_s=round(tokens / seconds) if seconds else None,
+            device=str(self.accelerator.device),
+            weights_sha256=runs.file_sha256(self.record.path / runs.CHECKPOINT / runs.WEIGHTS),
+        )
+
+
+class _JsonLines:
+    """train.jsonl: lines up to the resumed step are kept, later ones are written anew."""
+
+    def __init__(self, path: Path, keep: int, active: bool):
+        self.path, self.active = path, active
+        if not active:
+            return
+        old = path.read_text(encoding="utf-8").splitlines() if keep and path.is_file() else []
+        kept = [line for line in old if _step_of(line) <= keep]
+        runs.write_text(path, "".join(f"{line}\n" for line in kept))
+
+    def __enter__(self) -> Callable[[dict[str, Any]], None]:
+        self.file = self.path.open("a", encoding="utf-8") if self.active else None
+        return self.write
+
+    def write(self, line: dict[str, Any]) -> None:
+        if self.file:
+            self.file.write(json.dumps(line) + "\n")
+            self.file.flush()
+
+    def __exit__(self, *error: object) -> None:
+        if self.file:
+            self.file.close()
+
+
+def _step_of(line: str) -> float:
+    """Step of a logged line; infinite for a torn one."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf

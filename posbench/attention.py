@@ -78,7 +78,9 @@ def _strided(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         stop = min(start + CHUNK_ROWS, rows)
         end = keys - rows + stop  # keys that the last query of the chunk sees
         # g(m) = f(end - 1 - m) for m < end, then the future
-        g = torch.cat((bias[:, :end].flip(1), bias.new_full((bias.shape[0], stop - start), -math.inf)), 1)
+        g = torch.cat(
+            (bias[:, :end].flip(1), bias.new_full((bias.shape[0], stop - start), -math.inf)), 1
+        )
         mask = g.as_strided((1, g.shape[0], stop - start, end), (0, g.shape[1], 1, 1))
         part = F.scaled_dot_product_attention(
             q[:, :, start:stop].flip(2),
@@ -143,5 +145,7 @@ def dense(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     future = torch.ones(rows, keys, dtype=torch.bool, device=q.device).triu(keys - rows + 1)
-    weights = scores.masked_fill(future, -math.inf).softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32))
+    weights = scores.masked_fill(future, -math.inf).softmax(
+        -1, dtype=torch.promote_types(q.dtype, torch.float32)
+    )
     return weights.to(v.dtype) @ v

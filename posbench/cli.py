@@ -1,7 +1,7 @@
 """The commands. Results go to stdout, everything else to stderr.
 
-Exit codes: 0 ok, 1 a run failed, 2 bad input, 130 interrupted. No torch, pandas, scipy or matplotlib
-at module level: `--help` answers at once.
+Exit codes: 0 ok, 1 a run failed, 2 bad input, 130 interrupted. Nothing heavy (torch, pandas, scipy,
+matplotlib) is imported at module level: `--help` answers at once.
 """
 
 import json
@@ -15,14 +15,12 @@ from posbench import __version__, complete, console
 from posbench.errors import ConfigError, PosbenchError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from posbench import jobs, registry
 
 app = typer.Typer(
     name="posbench",
-    help="Train a small decoder with any positional encoding on short sequences, then measure it on "
-    "long ones.",
+    help="Train a small decoder with any positional encoding on short sequences, then "
+    "measure it on long ones.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -68,7 +66,9 @@ def train(
     overrides: Overrides = None,
     multirun: Annotated[
         bool,
-        typer.Option("--multirun", "-m", help="Sweep: values with commas or glob(*) give one run each."),
+        typer.Option(
+            "--multirun", "-m", help="Sweep: values with commas or glob(*) give one run each."
+        ),
     ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Train again what is already finished.")
@@ -132,7 +132,7 @@ def _table(run_dirs: list[Path], evaluations: list[Path]) -> str:
     """The table of exactly these evaluations."""
     from posbench.report import collect, tables
 
-    return tables.terminal_table(collect.collect(run_dirs, evaluations).pooled)
+    return tables.terminal_table(collect.collect(run_dirs, only=evaluations).pooled)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -147,14 +147,16 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="[NAME or RUN...]",
-            help="Names below runs_root, folders of runs or run folders; default: the name default.",
+            help="Names below runs_root, folders of runs, or run folders; default: default.",
             autocompletion=complete.runs,
             show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to write to; default <runs_root>/<name>/report/.", show_default=False),
+        typer.Option(
+            help="Folder to write to; default <runs_root>/<name>/report/.", show_default=False
+        ),
     ] = None,
     runs_root: Annotated[str, typer.Option(help="Folder that holds the runs.")] = "runs",
 ) -> None:
@@ -171,6 +173,8 @@ def report(
         out = found[0].path.parent / "report"
     collected = write_report([run.path for run in found], out)
     print(tables.terminal_table(collected.pooled))
+    for name, why in collected.skipped.items():
+        console.note(f"not in the table: {name}: {why}")
     console.note(f"wrote {out}/lengths.csv lengths.md perplexity.{{png,svg}} ratio.{{png,svg}}")
 
 
@@ -217,7 +221,9 @@ app.add_typer(config, name="config")
 @config.command("train")
 def config_train(
     overrides: Overrides = None,
-    multirun: Annotated[bool, typer.Option("--multirun", "-m", help="Print every run of a sweep.")] = False,
+    multirun: Annotated[
+        bool, typer.Option("--multirun", "-m", help="Print every run of a sweep.")
+    ] = False,
 ) -> None:
     """The settings of `posbench train` with these overrides."""
     from omegaconf import OmegaConf
@@ -228,8 +234,9 @@ def config_train(
     for cfg, preset in launch.train_configs(overrides or [], multirun):
         cfg.preset = preset
         settings = jobs.run_config(cfg, preset)
+        length = settings.train.seq_len
         tied = [
-            f"# {t.option} is {t.used} at train.seq_len={settings.train.seq_len} (paper: {t.paper})\n"
+            f"# {t.option} is {t.used} at train.seq_len={length} (paper: {t.paper})\n"
             for t in model.build_posenc(settings).tied()
         ]
         documents.append(OmegaConf.to_yaml(cfg) + "".join(tied))
@@ -243,7 +250,7 @@ def config_eval_lengths(
         typer.Argument(autocompletion=complete.eval_lengths, show_default=False),
     ] = None,
 ) -> None:
-    """The settings of `posbench eval-lengths` with these overrides, one document per combination."""
+    """The settings of `posbench eval-lengths`, one document per combination."""
     from omegaconf import OmegaConf
 
     from posbench import launch

@@ -53,7 +53,10 @@ def training(config: "RunConfig", folder: Path) -> Iterator[Callable[["Progress"
         return
     from rich.progress import TextColumn
 
-    columns = [TextColumn("loss {task.fields[loss]:.3f}"), TextColumn("{task.fields[rate]:,.0f} tok/s")]
+    columns = [
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TextColumn("{task.fields[rate]:,.0f} tok/s"),
+    ]
     with _bar(columns) as bar:
         task = bar.add_task(config.preset, total=config.train.steps, loss=float("nan"), rate=0.0)
         yield lambda p: bar.update(task, completed=p.step, loss=p.loss, rate=p.tokens_per_second)
@@ -68,7 +71,8 @@ def _plain_lines(title: str) -> Callable[["Progress"], None]:
             return
         last = time.monotonic()
         val = "" if p.val_loss is None else f"  val {p.val_loss:.4f}"
-        note(f"  {title}  step {p.step}/{p.steps}  loss {p.loss:.4f}{val}  {p.tokens_per_second:,.0f} tok/s")
+        speed = f"{p.tokens_per_second:,.0f} tok/s"
+        note(f"  {title}  step {p.step}/{p.steps}  loss {p.loss:.4f}{val}  {speed}")
 
     return show
 

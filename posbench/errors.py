@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one clear line each, and the exit code that the command ends with."""
+"""Errors that a user can mend: one clear line each, and the exit code of the command."""
 
 
 class PosbenchError(Exception):
@@ -12,7 +12,7 @@ class ConfigError(PosbenchError):
 
 
 class DataError(PosbenchError):
-    """A corpus, a tokenizer or a targets file is missing, damaged, too small or not the one expected."""
+    """A corpus, tokenizer or targets file is missing, damaged, too small or not the right one."""
 
 
 class RunError(PosbenchError):

@@ -30,7 +30,7 @@ _LISTS = ("rescale", "eval.protocol")
 
 
 def _store() -> None:
-    """Put every dataclass into Hydra's store: the root schemas and one option per registered class."""
+    """Fill Hydra's store: the root schemas and one option per registered class."""
     store = ConfigStore.instance()
     store.store(name="train_schema", node=_schema(settings.RunConfig))
     store.store(name="eval_schema", node=_schema(settings.SweepConfig))
@@ -122,8 +122,8 @@ def _unknown_key(key: str, parent: Any) -> str:
         ]
         if having:
             return f"{key} is an option of {place}={' and '.join(having)} only"
-    known = sorted(str(k) for k in parent) if isinstance(parent, DictConfig) else []
-    known = [k for k in known if k not in ("hydra", "name" if place else "")]
+    names = sorted(map(str, parent)) if isinstance(parent, DictConfig) else []
+    known = [k for k in names if k not in ("hydra", "name" if place else "")]
     text = f"{key} is unknown"
     return f"{text}; known{f' in {place}' if place else ''}: {', '.join(known)}" if known else text
 
@@ -131,7 +131,7 @@ def _unknown_key(key: str, parent: Any) -> str:
 def _task(cfg: DictConfig) -> DictConfig:
     """A composed config without its `hydra` node."""
     with open_dict(cfg):
-        return OmegaConf.masked_copy(cfg, [k for k in cfg if k != "hydra"])
+        return OmegaConf.masked_copy(cfg, [str(k) for k in cfg if k != "hydra"])
 
 
 def train_configs(overrides: Sequence[str], multirun: bool) -> list[tuple[DictConfig, str]]:
@@ -149,7 +149,9 @@ def _train_configs(
             if override.is_sweep_override():
                 raise ConfigError(f"{override.input_line}: several values need -m (one run each)")
             if override.key_or_group in ("hydra/launcher", "hydra/sweeper"):
-                raise ConfigError(f"{override.input_line}: a launcher needs -m; add it or leave it out")
+                raise ConfigError(
+                    f"{override.input_line}: a launcher needs -m; add it or leave it out"
+                )
     try:
         expanded = BasicSweeper.split_arguments(parsed, None)[0]
     except HydraException as error:
@@ -198,7 +200,7 @@ def sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
 
 
 def _sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
-    """Lists are taken out and composed once per element: a Hydra group given a list keeps its last."""
+    """Lists are composed once per element: a Hydra group given a list keeps its last."""
     lists: dict[str, list[str]] = {"rescale": ["none"]}
     rest = []
     for override in _parse(overrides):

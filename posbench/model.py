@@ -158,7 +158,8 @@ class Decoder(nn.Module):
         draw positions.
         """
         posenc = self.posenc if posenc is None else posenc
-        pos_BTA = self.sampler.draw(*tokens_BT.shape, generator=generator).to(tokens_BT.device)
+        batch, length = tokens_BT.shape
+        pos_BTA = self.sampler.draw(batch, length, generator).to(tokens_BT.device)
         ctx = Context(self.sampler.consecutive)
         x_BTD = posenc.embed(self.tokens(tokens_BT), pos_BTA)
         for layer, block in enumerate(self.blocks):

@@ -9,7 +9,9 @@ from posbench.model import Decoder
 from posbench.settings import OptimizerConfig, RunConfig, TrainConfig
 
 
-def groups(model: Decoder, config: OptimizerConfig) -> tuple[list[dict[str, Any]], list[nn.Parameter]]:
+def groups(
+    model: Decoder, config: OptimizerConfig
+) -> tuple[list[dict[str, Any]], list[nn.Parameter]]:
     """AdamW's groups, and the 2-D weights of the blocks.
 
     Norms, biases and embeddings get no weight decay; a positional scheme's own parameters come in

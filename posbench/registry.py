@@ -75,7 +75,9 @@ def get(group: str, name: str) -> Any:
     if name not in names(group):
         raise ConfigError(unknown(group, name, names(group)))
     module = importlib.import_module(f"posbench.{PACKAGES[group].replace('/', '.')}.{name}")
-    found = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    found = [
+        c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
+    ]
     for cls in found:
         if "registered" in vars(cls):
             return cls

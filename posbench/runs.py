@@ -20,23 +20,12 @@ from typing import Any
 import posbench
 from posbench import registry
 from posbench.errors import ConfigError, DataError, RunError
-from posbench.settings import SCHEMA, EvalConfig, RunConfig
+from posbench.files import write_json
+from posbench.settings import SCHEMA, RunConfig
 
 MANIFEST = "manifest.json"
 CHECKPOINT = "checkpoint"
 WEIGHTS = "model.safetensors"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON in one step."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def file_sha256(path: Path) -> str:
@@ -215,7 +204,9 @@ def find(arguments: Sequence[str], runs_root: str) -> list[Run]:
         if not place.exists():
             below = Path(runs_root) / argument
             if not below.is_dir():
-                raise RunError(f"{argument}: no such folder, and no name below runs_root={runs_root}")
+                raise RunError(
+                    f"{argument}: no such folder, and no name below runs_root={runs_root}"
+                )
             place = below
         if (place / MANIFEST).is_file():
             paths = [place]
@@ -229,7 +220,7 @@ def find(arguments: Sequence[str], runs_root: str) -> list[Run]:
 
 
 def load_dataset(run: Run) -> Any:
-    """The run's data, refused unless corpus, tokenizer and targets are the ones it was trained on."""
+    """The run's data; DataError unless corpus, tokenizer and targets are those of its training."""
     from posbench.data import dataset
     from posbench.data.tokenizer import Tokenizer
 

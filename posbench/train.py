@@ -22,6 +22,7 @@ from posbench import optim, runs
 from posbench.data import windows
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError, TrainingFailed
+from posbench.files import write_atomic
 from posbench.settings import RunConfig, TrainConfig
 
 LOG = "train.jsonl"
@@ -141,7 +142,9 @@ class _Loop:
                     line = {"step": done, "loss": value, "val_loss": fresh}
                     log(line | {"lr": train.lr * optim.rate(train, step), "tokens_per_s": rate})
                     self.report(Progress(done, train.steps, value, fresh, rate))
-                if (done % train.checkpoint_every == 0 or last) and self.accelerator.is_main_process:
+                if (
+                    done % train.checkpoint_every == 0 or last
+                ) and self.accelerator.is_main_process:
                     self._save(done)
         self._finish(val_loss, time.perf_counter() - began, seen)
 
@@ -255,7 +258,7 @@ class _JsonLines:
             return
         old = path.read_text(encoding="utf-8").splitlines() if keep and path.is_file() else []
         kept = [line for line in old if _step_of(line) <= keep]
-        runs.write_text(path, "".join(f"{line}\n" for line in kept))
+        write_atomic(path, "".join(f"{line}\n" for line in kept))
 
     def __enter__(self) -> Callable[[dict[str, Any]], None]:
         self.file = self.path.open("a", encoding="utf-8") if self.active else None

@@ -7,8 +7,9 @@ missing, a folder that cannot be written as an empty cache.
 import contextlib
 import hashlib
 import os
-import tempfile
 from pathlib import Path
+
+from posbench.files import write_atomic
 
 #: raise it when the meaning of cached bytes changes
 SCHEMA = 1
@@ -41,18 +42,3 @@ def write(name: str, payload: bytes) -> None:
     with contextlib.suppress(OSError):
         digest = hashlib.sha256(payload).hexdigest().encode()
         write_atomic(folder() / name, digest + b"\n" + payload)
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name in its folder, then rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(aside, 0o644)
-        os.replace(aside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(aside)
-        raise

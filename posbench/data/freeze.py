@@ -6,8 +6,8 @@ from pathlib import Path
 
 from posbench import registry
 from posbench.data import pinned
-from posbench.data.cache import write_atomic
 from posbench.data.dataset import build
+from posbench.files import write_atomic
 
 #: what is committed
 FROZEN = [(corpus, tokenizer) for corpus in ("sotu", "code") for tokenizer in ("bpe1024", "bytes")]

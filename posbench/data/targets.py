@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from posbench.data.cache import write_atomic
 from posbench.errors import DataError
+from posbench.files import write_atomic
 
 #: K: scored tokens of a block
 SCORED = 32

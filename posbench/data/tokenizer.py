@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from posbench.data.cache import write_atomic
 from posbench.data.corpora.base import bpe_size
 from posbench.errors import DataError
+from posbench.files import write_atomic
 
 Ids = npt.NDArray[np.uint16]
 

@@ -1,1 +1,1 @@
-"""Positional encodings that a model is trained with: one file each; README.md says how to add one."""
+"""Positional encodings that a model is trained with: one file each; README.md: how to add one."""

@@ -70,7 +70,7 @@ class Rope(PositionalEncoding):
         return []
 
     def angles(self, pos_BTA: Tensor) -> Tensor:
-        """Angle [B or 1, T, d/2] of every pair, in float64 (float32 where a device has no other)."""
+        """Angle [B or 1, T, d/2] of every pair, in float64 (float32 where a device has none)."""
         wide = torch.float32 if pos_BTA.device.type == "mps" else torch.float64
         return pos_BTA[..., 0].to(wide)[..., None] * self.inv_freq.to(pos_BTA.device, wide)
 
@@ -79,7 +79,11 @@ class Rope(PositionalEncoding):
 
         def build() -> tuple[Tensor, Tensor, Tensor]:
             angle = self.angles(pos)[:, None]
-            return angle.cos().to(dtype), angle.sin().to(dtype), pos  # pos is kept: its id is the key
+            return (
+                angle.cos().to(dtype),
+                angle.sin().to(dtype),
+                pos,
+            )  # pos is kept: its id is the key
 
         cos, sin, _ = ctx.once(("rope", id(pos), dtype), build)
         return cos, sin

@@ -49,9 +49,10 @@ class T5Bias(PositionalEncoding):
     def __init__(self, config: Config, geometry: Geometry):
         super().__init__(config, geometry)
         auto = config.max_distance == "auto"
-        self.max_distance = geometry.train_length // 2 if auto else config.max_distance
-        if not isinstance(self.max_distance, int):
-            raise ConfigError(f"posenc.max_distance={self.max_distance}: a whole number or auto")
+        given = geometry.train_length // 2 if auto else config.max_distance
+        if not isinstance(given, int):
+            raise ConfigError(f"posenc.max_distance={given}: a whole number or auto")
+        self.max_distance = given
         if config.buckets < 2:
             raise ConfigError(f"posenc.buckets={config.buckets}: must be at least 2")
         if self.max_distance <= config.buckets // 2:

@@ -9,15 +9,15 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from posbench import model as models
 from posbench import registry, runs, settings, train
 from posbench.data.dataset import Dataset
 from posbench.encodings.base import UnsupportedRescale
 from posbench.errors import ConfigError, DataError
-from posbench.evaluate import protocols, references, score
+from posbench.evaluate import protocols, score
 from posbench.evaluate.score import Block
+from posbench.files import write_atomic, write_json
 from posbench.rescale.base import Rescale
 from posbench.settings import SweepConfig
 
@@ -121,11 +121,13 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
     longest, available = data.targets.longest, len(data.targets.documents)
     lengths = config.lengths or protocols.default_lengths(run.config.train.seq_len, longest)
     if not lengths:
-        raise DataError(f"eval.lengths: the held-out text of {run.path} holds {longest} tokens only")
+        raise DataError(
+            f"eval.lengths: the held-out text of {run.path} holds {longest} tokens only"
+        )
     if max(lengths) > longest:
         raise DataError(
-            f"eval.lengths={max(lengths)}: the held-out documents of data={data.name} allow at most "
-            f"{longest} tokens"
+            f"eval.lengths={max(lengths)}: the held-out documents of data={data.name} allow at "
+            f"most {longest} tokens"
         )
     if config.docs is not None and config.docs > available:
         raise ConfigError(f"eval.docs={config.docs}: the targets hold {available} documents")
@@ -155,14 +157,14 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "code": runs.code_version(),
             "environment": runs.environment(),
         }
-        runs.write_json(folder / runs.MANIFEST, manifest)
+        write_json(folder / runs.MANIFEST, manifest)
         cells = _cells(todo, folder, report)
         made = rows.build(todo, cells)
         rows.write(made, folder)
         (folder / CELLS).unlink(missing_ok=True)
         manifest |= {"status": "finished", "finished": runs.now()}
         manifest |= {"gate": made.gate, "interval_over": made.interval_over}
-        runs.write_json(folder / runs.MANIFEST, manifest)
+        write_json(folder / runs.MANIFEST, manifest)
     return folder
 
 
@@ -205,7 +207,7 @@ def _kept(path: Path) -> dict[Key, Cell]:
         except (ValueError, KeyError, TypeError):
             break
         good.append(f"{line}\n")
-    runs.write_text(path, "".join(good))
+    write_atomic(path, "".join(good))
     return cells
 
 
@@ -239,7 +241,12 @@ class _Scorer:
         windows = protocols.read(key.protocol, self.todo.data, key.length, self.config)
         try:
             blocks = score.score(
-                self.model, encoding, windows, self.token_bytes, self.config.batch_tokens, self.limit
+                self.model,
+                encoding,
+                windows,
+                self.token_bytes,
+                self.config.batch_tokens,
+                self.limit,
             )
         except score.OutOfMemory:
             return Cell("out_of_memory")

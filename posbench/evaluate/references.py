@@ -28,10 +28,8 @@ class NgramReference:
 
 
 def ngram(data: Dataset, config: EvalConfig) -> NgramReference:
-    """The best interpolated n-gram model (n <= 8, over bytes) on the frozen targets; kept on disk."""
-    chosen = {
-        d.id: d.ends[: config.blocks] for d in data.targets.documents[: config.docs]
-    }
+    """The best interpolated n-gram model (n <= 8, over bytes) on the frozen targets; cached."""
+    chosen = {d.id: d.ends[: config.blocks] for d in data.targets.documents[: config.docs]}
     entry = "ngram-" + cache.key(
         "modified Kneser-Ney", data.content_sha256, data.split["sha256"], data.targets.sha256
     )

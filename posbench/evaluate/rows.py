@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from posbench import runs
 from posbench.evaluate import lengths, protocols, references, statistics
 from posbench.evaluate.lengths import PLAIN, Cell, Key, Plan
 from posbench.evaluate.score import Block
+from posbench.files import write_atomic
 
-COLUMNS = (
-    "run_id name posenc preset positions rescale factor scale data tokenizer tier track seed "
-    "protocol train_len test_len ratio n_docs n_eff n_blocks n_targets targets_hash mean_context "
-    "nll nll_lo nll_hi ppl bpb crop_nll gain gain_lo gain_hi verdict status dtype "
-    "options base_nll ngram_nll stamp"
-).split()
+COLUMNS = [
+    "run_id", "name", "posenc", "preset", "positions", "rescale", "factor", "scale", "data",
+    "tokenizer", "tier", "track", "seed", "protocol", "train_len", "test_len", "ratio", "n_docs",
+    "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo", "nll_hi",
+    "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status", "dtype",
+    "options", "base_nll", "ngram_nll", "stamp",
+]  # fmt: skip
+BLOCK_COLUMNS = [
+    "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
+    "tokens", "bytes",
+]  # fmt: skip
 #: one file of one's own, cut in parts: intervals run over blocks
 OVER_BLOCKS, OVER_DOCUMENTS = "blocks", "documents"
 
@@ -52,7 +57,9 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
                 "scale": rule.scale(todo.train_length, key.length),
                 "status": cell.status,
                 "stamp": stamp,
-                "ngram_nll": ngram.nats_per_token if key.protocol == protocols.SAME_TARGETS else None,
+                "ngram_nll": ngram.nats_per_token
+                if key.protocol == protocols.SAME_TARGETS
+                else None,
             }
             | (_measured(todo, cells, key, over) if cell.status == "ok" else {})
         )
@@ -161,7 +168,9 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     """Nats and counts of every scored block; the crop reference has protocol `crop`."""
     rules = todo.rules()
     crop = Key(PLAIN, protocols.STRIDE1, todo.train_length)
-    shown = [(key, key.protocol) for key in todo.wanted()] + ([(crop, "crop")] if crop in cells else [])
+    shown = [(key, key.protocol) for key in todo.wanted()] + (
+        [(crop, "crop")] if crop in cells else []
+    )
     found = []
     for key, protocol in shown:
         rule = rules.get(key.rule)
@@ -173,11 +182,10 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
             "test_len": key.length,
         }
         found += [what | vars(block) for block in cells[key].blocks]
-    columns = "rescale factor options protocol test_len document block end nats tokens bytes".split()
-    return pd.DataFrame(found, columns=columns)
+    return pd.DataFrame(found, columns=BLOCK_COLUMNS)
 
 
 def write(table: Table, folder: Path) -> None:
     """lengths.csv and blocks.csv, floats at full precision."""
-    runs.write_text(folder / lengths.BLOCKS, table.blocks.to_csv(index=False))
-    runs.write_text(folder / lengths.LENGTHS, table.lengths.to_csv(index=False))
+    write_atomic(folder / lengths.BLOCKS, table.blocks.to_csv(index=False))
+    write_atomic(folder / lengths.LENGTHS, table.lengths.to_csv(index=False))

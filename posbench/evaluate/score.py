@@ -41,8 +41,8 @@ def memory_needed(model: Decoder, batch: int, length: int, scored: int) -> int:
     """Upper estimate in bytes of what a forward pass holds at its peak, float32.
 
     Per token: the stream and its norm, queries, keys, values before and after rotation, the output
-    and its reversed copy, and the MLP's hidden width three times; then one chunk of scores and mask,
-    position tables in float64, and the logits twice.
+    and its reversed copy, and the MLP's hidden width three times; then one chunk of scores and
+    mask, position tables in float64, and the logits.
     """
     config = model.config
     per_token = 14 * config.d_model + 3 * mlp_width(config)
@@ -97,7 +97,7 @@ def score(
         inputs = torch.stack([torch.as_tensor(w.inputs) for w in batch]).to(device)
         labels = torch.stack([torch.as_tensor(w.labels) for w in batch])
         scored = torch.as_tensor(batch[0].scored)
-        if memory_needed(model, *inputs.shape, len(scored)) > limit:
+        if memory_needed(model, len(batch), inputs.shape[1], len(scored)) > limit:
             raise OutOfMemory
         try:
             nats = _nats(model, posenc, inputs, labels.to(device), scored.to(device))
@@ -128,7 +128,9 @@ def _nats(
     rows = max(1, LOGIT_ROWS // len(inputs))
     for i in range(0, len(scored), rows):
         logits = model.logits(hidden[:, i : i + rows]).float()
-        loss = F.cross_entropy(logits.flatten(0, 1), labels[:, i : i + rows].flatten(), reduction="none")
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), labels[:, i : i + rows].flatten(), reduction="none"
+        )
         total += loss.double().cpu().unflatten(0, (len(inputs), -1)).sum(1)
     return [float(t) for t in total]
 

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,13 +129,16 @@ def model_hash(config: dict[str, Any]) -> str:
     return digest(identity)
 
 
-def collect(run_dirs: Sequence[Path]) -> Collected:
+def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> Collected:
     """Read every finished evaluation of the runs; the latest row wins over an older twin.
+
+    `only` keeps these evaluation folders and passes over the others.
 
     RunError when a folder is not a run, a file is damaged, or nothing was evaluated.
     """
     found: list[tuple[int, str, pd.DataFrame, pd.DataFrame]] = []
     skipped: dict[str, str] = {}
+    chosen = {path.resolve() for path in only or ()}
     for run_dir in dict.fromkeys(Path(path).resolve() for path in run_dirs):
         if not (run_dir / "manifest.json").is_file():
             raise RunError(f"{run_dir} is not a run: it has no manifest.json")
@@ -143,6 +146,8 @@ def collect(run_dirs: Sequence[Path]) -> Collected:
         run_id = str(manifest.get("run_id", run_dir.name))
         before = len(found)
         for folder in sorted(path.parent for path in run_dir.glob("evals/*/manifest.json")):
+            if only is not None and folder not in chosen:
+                continue
             evaluation = _read_json(folder / "manifest.json")
             if evaluation.get("status") != "finished":
                 skipped[f"{run_id}/{folder.name}"] = "evaluation not finished"

@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from posbench.report.files import atomic_write
+from posbench.files import write_atomic
 from posbench.report.panels import (
     PERPLEXITY,
     RATIO,
@@ -229,7 +229,7 @@ def _save(rows: pd.DataFrame, quantity: Quantity, path_stem: Path) -> None:
         ):
             buffer = io.BytesIO()
             figure.savefig(buffer, format=suffix, dpi=DPI, metadata=metadata)
-            atomic_write(path_stem.with_name(f"{path_stem.name}.{suffix}"), buffer.getvalue())
+            write_atomic(path_stem.with_name(f"{path_stem.name}.{suffix}"), buffer.getvalue())
 
 
 def perplexity_figure(rows: pd.DataFrame, path_stem: Path) -> None:

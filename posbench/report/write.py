@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from posbench.files import write_atomic
 from posbench.report.collect import Collected, collect
 from posbench.report.figures import perplexity_figure, ratio_figure
-from posbench.report.files import atomic_write
 from posbench.report.tables import markdown_table
 
 
@@ -21,8 +21,8 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Collected:
         gaps = [f"- {name}: {why}" for name, why in sorted(collected.skipped.items())]
         table += "\nNot in the table:\n\n" + "\n".join(gaps) + "\n"
     text = collected.rows[collected.columns].to_csv(index=False, lineterminator="\n")
-    atomic_write(out / "lengths.csv", text.encode())
-    atomic_write(out / "lengths.md", table.encode())
+    write_atomic(out / "lengths.csv", text.encode())
+    write_atomic(out / "lengths.md", table.encode())
     perplexity_figure(collected.pooled, out / "perplexity")
     ratio_figure(collected.pooled, out / "ratio")
     return collected

@@ -90,7 +90,7 @@ def yarn_logit_multiplier(scale: float) -> float:
     return (0.1 * math.log(scale) + 1.0) ** 2 if scale > 1 else 1.0
 
 
-#: turns within Llama-2's training windows of 2048 tokens, for which alpha = 1 and beta = 32 were set
+#: training length of the models for which alpha = 1 and beta = 32 were set
 _LLAMA_LENGTH = 2048
 
 

@@ -21,8 +21,8 @@ MODES = ("full", "incremental")
 class DynamicNtk(Rescale):
     """NTK-aware with s from the length at hand: alpha * T/L - (alpha - 1) past L, 1 up to L.
 
-    emozilla 2023 (post); arXiv:2309.00071 section 3.3 is alpha = 1. `mode=full` takes one s from the
-    whole sequence, so that appended tokens change earlier ones. `mode=incremental` is what
+    emozilla 2023 (post); arXiv:2309.00071 section 3.3 is alpha = 1. `mode=full` takes one s from
+    the whole sequence, so that appended tokens change earlier ones. `mode=incremental` is what
     token-by-token decoding with un-rotated cached keys computes: query i has s from i + 1 tokens.
     """
 

@@ -44,11 +44,16 @@ def _bar(columns: list[Any]) -> Any:
 
 
 @contextmanager
-def training(config: "RunConfig", folder: Path) -> Iterator[Callable[["Progress"], None]]:
-    """Display of one training run; yields the function that the loop reports to."""
+def training(
+    config: "RunConfig", folder: Path, alone: bool
+) -> Iterator[Callable[["Progress"], None]]:
+    """Display of one training run; yields the function that the loop reports to.
+
+    Runs that share the terminal with others (not `alone`) get plain lines.
+    """
     title = folder.name
     note(f"train {folder}")
-    if not sys.stderr.isatty():
+    if not (alone and sys.stderr.isatty()):
         yield _plain_lines(title)
         return
     from rich.progress import TextColumn

@@ -101,14 +101,17 @@ def train_job(cfg: DictConfig) -> Outcome:
 
     from posbench import train
 
-    ready = prepare(cfg, HydraConfig.get().runtime.choices["posenc"])
+    hydra = HydraConfig.get()
+    ready = prepare(cfg, hydra.runtime.choices["posenc"])
     folder = str(ready.folder)
     done = finished(ready)
     if done is not None:
         return Outcome(folder, "reused", done.manifest.get("val_loss"))
-    with console.training(ready.config, ready.folder) as report:
+    argv = ["posbench", "train", *hydra.overrides.task]
+    alone = hydra.runtime.choices["hydra/launcher"] == "basic"
+    with console.training(ready.config, ready.folder, alone) as report:
         try:
-            record = train.run(ready.config, ready.folder, ready.data, report)
+            record = train.run(ready.config, ready.folder, ready.data, report, argv)
         except PosbenchError as error:
             status = "diverged" if error.exit_code == 1 else "failed"
             return Outcome(folder, status, message=str(error))

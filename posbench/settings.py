@@ -191,7 +191,7 @@ class EvalConfig:
     #: a row that would need more is refused; GiB; null = 80 % of what is free
     memory_limit: float | None = _aside(None)
     #: windows are batched up to this many tokens
-    batch_tokens: int = _aside(16384)
+    batch_tokens: int = _aside(4096)
     device: str = _aside("auto")
     threads: int | None = _aside(None)
 

@@ -1,0 +1,69 @@
+# Every target works in a clean clone: the virtual environment is made on first use.
+.DEFAULT_GOAL := help
+.PHONY: help install fix check test test-all smoke reproduce-all freeze clean
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.posbench-ready
+# pinned versions; torch first, because a plain `torch` may bring a CUDA build of several GB
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONSTRAINTS := .ci/constraints.txt
+
+# what reproduce-all trains and measures
+EXPERIMENT ?= demo
+SEEDS ?= 1
+SCHEMES ?= none,sinusoidal,learned,t5,alibi,rope,rope_matched
+RESCALE ?= none,pi,ntk,ntk_by_parts,dynamic_ntk,yarn,yarn_paper
+FACTORS ?= 8,auto
+EVAL ?=
+RUNS ?= runs
+OUT ?= $(RUNS)/reference/$(EXPERIMENT)
+JOBS ?= 2
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+install: $(READY)  ## Make the virtual environment and install posbench with its tools
+
+$(READY): pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c $(CONSTRAINTS) pip setuptools wheel
+	$(PIP) install -q -c $(CONSTRAINTS) torch
+	$(PIP) install -q -c $(CONSTRAINTS) -e '.[dev,launch]'
+	@touch $@
+
+fix: $(READY)  ## Format and mend what can be mended
+	$(BIN)/ruff format posbench conf tests
+	$(BIN)/ruff check --fix posbench conf tests
+
+check: $(READY)  ## Lint, types and the fast tests
+	$(BIN)/ruff format --check posbench conf tests
+	$(BIN)/ruff check posbench conf tests
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test: $(READY)  ## The fast tests
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-all: $(READY)  ## All tests
+	$(BIN)/python -m pytest -n 2
+
+smoke: $(READY)  ## Two schemes through the whole chain, in under 2 minutes
+	$(MAKE) --no-print-directory reproduce-all EXPERIMENT=smoke SCHEMES=alibi,rope \
+	  RESCALE=none,yarn FACTORS=8 EVAL='eval.docs=4 eval.blocks=1' OUT=$(RUNS)/smoke/report
+
+reproduce-all: $(READY)  ## Train, sweep and report every scheme (EXPERIMENT=demo SEEDS=1)
+	$(BIN)/posbench train experiment=$(EXPERIMENT) posenc=$(SCHEMES) \
+	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) train.threads=1 -m \
+	  hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS)
+	$(BIN)/posbench eval-lengths $(EXPERIMENT) runs_root=$(RUNS) \
+	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] $(EVAL) > /dev/null
+	$(BIN)/posbench report $(EXPERIMENT) --runs-root $(RUNS) --out $(OUT)
+
+freeze: $(READY)  ## Rebuild the frozen targets and tokenizers of the built-in corpora
+	$(BIN)/python -m posbench.data.freeze
+
+clean:  ## Remove the virtual environment and caches; runs stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

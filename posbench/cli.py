@@ -80,7 +80,8 @@ def train(
     given = [*(overrides or []), *(["fresh=true"] if fresh else [])]
     outcomes = launch.train(given, multirun, _announce)
     for line in _outcome_table(outcomes):
-        print(line)
+        if console.leading():
+            print(line)
     if any(o.status in ("diverged", "failed") for o in outcomes):
         raise typer.Exit(1)
 

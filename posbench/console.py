@@ -3,6 +3,7 @@
 Everything here goes to stderr; results go to stdout, from cli.py.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
 QUIET = 15.0
 
 
+def leading() -> bool:
+    """Whether this process speaks: the first of a distributed run."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def note(text: str) -> None:
     """One line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    if leading():
+        print(text, file=sys.stderr, flush=True)
 
 
 def error(text: str) -> None:
@@ -53,7 +60,7 @@ def training(
     """
     title = folder.name
     note(f"train {folder}")
-    if not (alone and sys.stderr.isatty()):
+    if not (alone and leading() and sys.stderr.isatty()):
         yield _plain_lines(title)
         return
     from rich.progress import TextColumn

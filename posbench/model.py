@@ -85,16 +85,26 @@ class Attention(nn.Module):
         self.k_norm = nn.RMSNorm(per_head, eps=1e-6) if config.qk_norm else nn.Identity()
 
     def forward(
-        self, x_BTD: Tensor, pos_BTA: Tensor, posenc: PositionalEncoding, ctx: Context
+        self,
+        x_BTD: Tensor,
+        pos_BTA: Tensor,
+        posenc: PositionalEncoding,
+        ctx: Context,
+        last: int | None = None,
     ) -> Tensor:
+        """Output of the `last` positions (all if None), each seeing all before it."""
+
         def split(y_BTD: Tensor) -> Tensor:
             return y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-        q = self.q_norm(split(self.q_proj(x_BTD)))
+        asking_BTD, q_pos = x_BTD, pos_BTA
+        if last is not None:
+            asking_BTD, q_pos = x_BTD[:, -last:], pos_BTA[:, -last:]
+        q = self.q_norm(split(self.q_proj(asking_BTD)))
         k = self.k_norm(split(self.k_proj(x_BTD)))
         v = split(self.v_proj(x_BTD))
-        q, k = posenc.rotate(q, k, pos_BTA, pos_BTA, ctx)
-        y = posenc.attend(q, k, v, pos_BTA, pos_BTA, ctx)
+        q, k = posenc.rotate(q, k, q_pos, pos_BTA, ctx)
+        y = posenc.attend(q, k, v, q_pos, pos_BTA, ctx)
         out: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
         return out
 
@@ -111,9 +121,16 @@ class Block(nn.Module):
         self.mlp = mlp(config.d_model, mlp_width(config))
 
     def forward(
-        self, x_BTD: Tensor, pos_BTA: Tensor, posenc: PositionalEncoding, ctx: Context
+        self,
+        x_BTD: Tensor,
+        pos_BTA: Tensor,
+        posenc: PositionalEncoding,
+        ctx: Context,
+        last: int | None = None,
     ) -> Tensor:
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), pos_BTA, posenc, ctx)
+        """Stream of the `last` positions (all if None)."""
+        change = self.attention(self.attention_norm(x_BTD), pos_BTA, posenc, ctx, last)
+        x_BTD = change + (x_BTD if last is None else x_BTD[:, -last:])
         out: Tensor = x_BTD + self.mlp(self.mlp_norm(x_BTD))
         return out
 
@@ -151,20 +168,26 @@ class Decoder(nn.Module):
         tokens_BT: Tensor,
         posenc: PositionalEncoding | None = None,
         generator: torch.Generator | None = None,
+        scored_S: Tensor | None = None,
     ) -> Tensor:
-        """Stream [B, T, D] after the last block.
+        """Stream [B, S, D] after the last block at the input positions `scored_S` (None: all).
 
         `posenc` replaces the trained encoding, for a rescaling; `generator` feeds samplers that
-        draw positions.
+        draw positions. Scored positions ascend; where they are the last ones, the last block
+        computes nothing else.
         """
         posenc = self.posenc if posenc is None else posenc
         batch, length = tokens_BT.shape
         pos_BTA = self.sampler.draw(batch, length, generator).to(tokens_BT.device)
         ctx = Context(self.sampler.consecutive)
         x_BTD = posenc.embed(self.tokens(tokens_BT), pos_BTA)
+        last = None
+        if scored_S is not None and int(scored_S[0]) == length - len(scored_S):
+            last = len(scored_S)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, pos_BTA, posenc, ctx.at(layer))
-        return x_BTD
+            final = layer == len(self.blocks) - 1
+            x_BTD = block(x_BTD, pos_BTA, posenc, ctx.at(layer), last if final else None)
+        return x_BTD if last is not None or scored_S is None else x_BTD[:, scored_S]
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Logits [B, S, V] of the positions that are handed over."""

@@ -45,15 +45,23 @@ def build(model: Decoder, config: RunConfig) -> list[torch.optim.Optimizer]:
         optimizers.append(
             torch.optim.Muon(
                 [{"params": matrices, "lr_factor": opt.muon_lr_factor}],
-                lr=config.train.lr,
+                lr=peak(config.train),
                 weight_decay=opt.weight_decay,
                 adjust_lr_fn="match_rms_adamw",
             )
         )
     else:
         adamw.insert(0, {"params": matrices, "lr_factor": 1.0, "weight_decay": opt.weight_decay})
-    optimizers.insert(0, torch.optim.AdamW(adamw, lr=config.train.lr, betas=(opt.beta1, opt.beta2)))
+    optimizers.insert(
+        0, torch.optim.AdamW(adamw, lr=peak(config.train), betas=(opt.beta1, opt.beta2))
+    )
     return optimizers
+
+
+def peak(config: TrainConfig) -> float:
+    """The peak learning rate; a run's settings always hold one."""
+    assert config.lr is not None
+    return config.lr
 
 
 def rate(config: TrainConfig, step: int) -> float:
@@ -69,4 +77,4 @@ def set_rate(optimizers: list[Any], config: TrainConfig, step: int) -> None:
     share = rate(config, step)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = config.lr * group["lr_factor"] * share
+            group["lr"] = peak(config) * group["lr_factor"] * share

@@ -78,6 +78,8 @@ class Run:
 
     path: Path
     manifest: dict[str, Any]
+    #: False in the helper processes of a distributed run
+    writes: bool = True
 
     @classmethod
     def open(cls, path: Path) -> "Run":
@@ -106,7 +108,8 @@ class Run:
     def update(self, **values: Any) -> None:
         """Change fields of the manifest on disk."""
         self.manifest.update(values)
-        write_json(self.path / MANIFEST, self.manifest)
+        if self.writes:
+            write_json(self.path / MANIFEST, self.manifest)
 
     def require_finished(self) -> None:
         """RunError unless training reached its end."""

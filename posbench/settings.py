@@ -83,8 +83,8 @@ class TrainConfig:
     #: L, the training length in tokens
     seq_len: int = 128
     batch_size: int = 16
-    #: peak learning rate of AdamW
-    lr: float = 2e-3
+    #: peak learning rate of AdamW; null = 0.6 / model.d_model
+    lr: float | None = None
     #: share of the steps over which the rate rises linearly
     warmup: float = 0.05
     #: share of the steps, at the end, over which the rate falls linearly
@@ -118,8 +118,9 @@ class TrainConfig:
         )
         positive({"train.seq_len": self.seq_len}, least=8)
         for name in ("lr", "clip"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"train.{name}={getattr(self, name)}: must be above 0")
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"train.{name}={value}: must be above 0")
         for name in ("warmup", "decay", "final_lr"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)}: must be from 0 to 1")
@@ -174,6 +175,8 @@ class RunConfig:
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed}: must be at least 0")
         check_name("name", self.name)
+        if self.train.lr is None:
+            self.train.lr = 0.6 / self.model.d_model
         self.preset = self.preset or str(self.posenc.name)
 
 

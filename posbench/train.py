@@ -4,6 +4,7 @@ The batch of a step is a pure function of (seed, step) and the model has no drop
 optimizer state are all that a run needs to go on as if it had never stopped.
 """
 
+import contextlib
 import json
 import math
 import shutil
@@ -65,12 +66,23 @@ def run(
     Returns the finished run. Raises TrainingFailed when the loss is not finite; the manifest then
     says `diverged`.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    with runs.locked(out):
-        data.tokenizer.save(out / "tokenizer.json")
+    from accelerate import PartialState
+
+    target = device(config.train.device, "train.device")
+    state = PartialState(cpu=target.type == "cpu")
+    if config.train.batch_size % state.num_processes:
+        raise ConfigError(
+            f"train.batch_size={config.train.batch_size}: must be divisible by the "
+            f"{state.num_processes} processes"
+        )
+    main = state.is_main_process
+    with runs.locked(out) if main else contextlib.nullcontext():
         manifest = runs.new_manifest(config, out.name, argv or runs.argv())
-        record = runs.Run(out, {**manifest, "data": runs.facts(data)})
+        record = runs.Run(out, {**manifest, "data": runs.facts(data)}, writes=main)
         record.update()
+        if main:
+            data.tokenizer.save(out / "tokenizer.json")
+        state.wait_for_everyone()
         try:
             _Loop(config, record, data, report).go()
         except TrainingFailed as error:
@@ -103,10 +115,9 @@ class _Loop:
         train = config.train
         if train.threads:
             torch.set_num_threads(train.threads)
-        target = device(train.device, "train.device")
         self.accelerator = Accelerator(
             mixed_precision="bf16" if train.precision == "bf16" else "no",
-            cpu=target.type == "cpu",
+            cpu=device(train.device, "train.device").type == "cpu",
         )
         self.model = models.build(config, data.tokenizer.vocab_size)
         self.start = self._restore_weights()
@@ -135,12 +146,15 @@ class _Loop:
                     if not math.isfinite(value) or (val_loss and not math.isfinite(val_loss)):
                         raise TrainingFailed(
                             f"{self.record.path}: the loss is {value} at step {done}; "
-                            f"try a lower train.lr (now {train.lr:g})"
+                            f"try a lower train.lr (now {optim.peak(train):g})"
                         )
                     fresh = val_loss if done % train.val_every == 0 or last else None
                     rate = seen / (time.perf_counter() - began)
                     line = {"step": done, "loss": value, "val_loss": fresh}
-                    log(line | {"lr": train.lr * optim.rate(train, step), "tokens_per_s": rate})
+                    log(
+                        line
+                        | {"lr": optim.peak(train) * optim.rate(train, step), "tokens_per_s": rate}
+                    )
                     self.report(Progress(done, train.steps, value, fresh, rate))
                 if (
                     done % train.checkpoint_every == 0 or last
@@ -227,8 +241,7 @@ class _Loop:
         self.accelerator.wait_for_everyone()
         if val_loss is None:
             val_loss = self._validate()
-        if not self.accelerator.is_main_process:
-            return
+        weights = self.record.path / runs.CHECKPOINT / runs.WEIGHTS
         own = sum(p.numel() for p in self.model.posenc.parameters())
         config: TrainConfig = self.config.train
         self.record.update(
@@ -245,7 +258,7 @@ class _Loop:
             seconds=round(seconds, 1),
             tokens_per_s=round(tokens / seconds) if seconds else None,
             device=str(self.accelerator.device),
-            weights_sha256=runs.file_sha256(self.record.path / runs.CHECKPOINT / runs.WEIGHTS),
+            weights_sha256=runs.file_sha256(weights),
         )
 
 

@@ -38,7 +38,7 @@ class OutOfMemory(Exception):
 
 
 def memory_needed(model: Decoder, batch: int, length: int, scored: int) -> int:
-    """Upper estimate in bytes of what a forward pass holds at its peak, float32.
+    """Upper estimate in bytes of what a forward pass adds at its peak, float32.
 
     Per token: the stream and its norm, queries, keys, values before and after rotation, the output
     and its reversed copy, and the MLP's hidden width three times; then one chunk of scores and
@@ -50,7 +50,8 @@ def memory_needed(model: Decoder, batch: int, length: int, scored: int) -> int:
     bias = 4 * config.n_heads * length
     chunk = batch * config.n_heads * attention.CHUNK_ROWS * 1024
     logits = 3 * batch * min(scored, LOGIT_ROWS) * model.head.out_features
-    return 4 * (batch * length * per_token + 2 * tables + bias + chunk + logits)
+    numbers = batch * length * per_token + 2 * tables + bias + chunk + logits
+    return int(1.3 * 4 * numbers)  # a third on top for what the allocator keeps
 
 
 def memory_limit(gib: float | None, device: torch.device) -> float:
@@ -123,7 +124,7 @@ def _nats(
     scored: torch.Tensor,
 ) -> list[float]:
     """Summed nats of every window of a batch."""
-    hidden = model.hidden(inputs, posenc)[:, scored]
+    hidden = model.hidden(inputs, posenc, scored_S=scored)
     total = torch.zeros(len(inputs), dtype=torch.float64)
     rows = max(1, LOGIT_ROWS // len(inputs))
     for i in range(0, len(scored), rows):

@@ -1,0 +1,134 @@
+"""Rescalings against the functions of transformers."""
+
+import math
+
+import pytest
+import torch
+from oracles import normal, positions, rope, rule
+
+from posbench.encodings.base import Context
+
+pytest.importorskip("transformers")
+
+from transformers import LlamaConfig  # noqa: E402
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding  # noqa: E402
+
+SHAPES = [(8, 2048), (64, 128), (32, 64), (128, 4096), (64, 32)]
+CLOSE = {"rtol": 2e-6, "atol": 0}
+
+
+def config(dim, length, kind, base=10000.0, **parameters):
+    return LlamaConfig(
+        hidden_size=dim,
+        num_attention_heads=1,
+        head_dim=dim,
+        max_position_embeddings=length,
+        rope_parameters={"rope_type": kind, "rope_theta": base, **parameters},
+    )
+
+
+def theirs(dim, length, kind, test_length=None, **parameters):
+    """Frequencies and the factor on cos and sin."""
+    found, factor = ROPE_INIT_FUNCTIONS[kind](
+        config(dim, length, kind, **parameters), "cpu", seq_len=test_length
+    )
+    return found.double(), factor
+
+
+@pytest.mark.parametrize(("dim", "length"), SHAPES)
+@pytest.mark.parametrize("factor", [1.0, 2.0, 8.0])
+def test_pi(dim, length, factor):
+    wanted, _ = theirs(dim, length, "linear", factor=factor)
+    found = rule("pi", factor=factor).applied(rope(dim, length), length, length)
+    torch.testing.assert_close(found.inv_freq, wanted, **CLOSE)
+
+
+@pytest.mark.parametrize(("dim", "length"), SHAPES)
+@pytest.mark.parametrize("alpha", [1, 2, 4])
+@pytest.mark.parametrize("times", [0.5, 1, 1.5, 2, 16])
+def test_dynamic_ntk(dim, length, alpha, times):
+    """A fresh module for every length: theirs keeps the longest that it has seen."""
+    test_length = int(times * length)
+    module = LlamaRotaryEmbedding(config(dim, length, "dynamic", factor=float(alpha)))
+    ids = torch.arange(test_length)[None]
+    cos, sin = module(torch.zeros(1), ids)
+    found = rule("dynamic_ntk", alpha=alpha).applied(rope(dim, length), length, test_length)
+    torch.testing.assert_close(found.inv_freq, module.inv_freq.double(), **CLOSE)
+    wanted, _ = theirs(dim, length, "dynamic", test_length, factor=float(alpha))
+    torch.testing.assert_close(found.inv_freq, wanted, **CLOSE)
+    ours = found.tables(positions(test_length), torch.float32, Context(True))
+    for a, b in zip(ours, (cos, sin), strict=True):
+        error = (a[0, 0].repeat(1, 2) - b[0]).abs().max()
+        assert error < 1e-6 * test_length  # theirs multiplies in float32
+
+
+@pytest.mark.parametrize(("dim", "length"), SHAPES)
+@pytest.mark.parametrize("truncate", [True, False])
+@pytest.mark.parametrize("factor", [2.0, 4.0, 32.0])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 32.0), (2.0, 16.0)])
+def test_yarn(dim, length, truncate, factor, alpha, beta):
+    wanted, attention_factor = theirs(
+        dim,
+        length,
+        "yarn",
+        factor=factor,
+        truncate=truncate,
+        beta_slow=alpha,
+        beta_fast=beta,
+        original_max_position_embeddings=length,
+    )
+    found = rule("yarn", factor=factor, truncate=truncate, alpha=alpha, beta=beta).applied(
+        rope(dim, length), length, length
+    )
+    torch.testing.assert_close(found.inv_freq, wanted, rtol=2e-5, atol=0)
+    # theirs multiplies cos and sin of both queries and keys, ours the scores
+    assert found.logit_multiplier == pytest.approx(attention_factor**2, rel=1e-12)
+
+
+@pytest.mark.parametrize(("dim", "length"), SHAPES)
+@pytest.mark.parametrize("factor", [2.0, 4.0, 32.0])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 32.0), (1.0, 4.0)])
+def test_ntk_by_parts_is_llama3(dim, length, factor, alpha, beta):
+    wanted, attention_factor = theirs(
+        dim,
+        length,
+        "llama3",
+        factor=factor,
+        low_freq_factor=alpha,
+        high_freq_factor=beta,
+        original_max_position_embeddings=length,
+    )
+    found = rule("ntk_by_parts", factor=factor, alpha=alpha, beta=beta).applied(
+        rope(dim, length), length, length
+    )
+    assert attention_factor == 1.0
+    assert found.logit_multiplier == 1.0
+    torch.testing.assert_close(found.inv_freq, wanted, rtol=2e-5, atol=0)
+
+
+@pytest.mark.parametrize("base", [72.0, 500000.0])
+def test_other_bases(base):
+    found = rule("yarn", factor=8.0).applied(rope(64, 128, base), 128, 128)
+    wanted, _ = theirs(
+        64, 128, "yarn", base=base, factor=8.0, original_max_position_embeddings=128
+    )
+    torch.testing.assert_close(found.inv_freq, wanted, rtol=2e-5, atol=0)
+
+
+def test_scores_of_yarn():
+    """Tables with their factor, and ours with the scale on the scores, give equal attention."""
+    module = LlamaRotaryEmbedding(
+        config(64, 64, "yarn", factor=4.0, original_max_position_embeddings=64)
+    )
+    q, k, v = (normal(1, 2, 200, 64, seed=s, dtype=torch.float32) for s in (1, 2, 3))
+    from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+    turned = apply_rotary_pos_emb(q, k, *module(q, torch.arange(200)[None]))
+    scores = turned[0] @ turned[1].transpose(2, 3) / math.sqrt(64)
+    future = torch.ones(200, 200).triu(1) > 0
+    wanted = scores.masked_fill(future, -math.inf).softmax(-1) @ v
+    encoding = rule("yarn", factor=4.0).applied(rope(64, 64), 64, 200)
+    pos, ctx = positions(200), Context(True)
+    got = encoding.attend(*encoding.rotate(q, k, pos, pos, ctx), v, pos, pos, ctx)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-4)

@@ -1,0 +1,278 @@
+"""Every kernel of attention against a loop over queries."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import (
+    RULES,
+    SCHEMES,
+    STATIC,
+    bias_of,
+    normal,
+    positions,
+    rule,
+    scheme,
+    shape,
+    slow_attention,
+    theta,
+    tokens,
+    turned,
+)
+
+from posbench import attention
+from posbench.encodings.base import Context, PositionalEncoding
+from posbench.rescale.per_query import PerQuery
+
+#: (queries, keys)
+SHAPES = [(33, 33), (5, 33), (1, 33), (1, 1)]
+HEADS, WIDTH, LENGTH = 3, 8, 40
+BIASED = [name for name in SCHEMES if scheme(name).biased]
+
+
+def make(case: str) -> PositionalEncoding:
+    """A scheme, or RoPE trained at 10 tokens under a rescaling for 33 (`rope+rule`)."""
+    if "+" not in case:
+        return scheme(case, shape(HEADS * WIDTH, HEADS, LENGTH)).double()
+    name, options = RULES[case.split("+")[1]]
+    trained = scheme("rope", shape(HEADS * WIDTH, HEADS, 10))
+    return rule(name, **options).applied(trained, 10, 33)
+
+
+CASES = [*SCHEMES, *(f"rope+{id}" for id in STATIC)]
+
+
+def qkv(rows: int, keys: int, batch: int = 2) -> tuple[torch.Tensor, ...]:
+    q = normal(batch, HEADS, rows, WIDTH, seed=1) * 2
+    return q, normal(batch, HEADS, keys, WIDTH, seed=2), normal(batch, HEADS, keys, WIDTH, seed=3)
+
+
+def scalar(encoding: PositionalEncoding, q_pos: torch.Tensor) -> float:
+    scale = encoding.logit_scale(q_pos, Context(True))
+    return 1.0 if scale is None else float(scale)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("rows", "keys"), SHAPES)
+def test_chunks_equal_the_loop(case, rows, keys, monkeypatch):
+    encoding = make(case)
+    q, k, v = qkv(rows, keys)
+    k_pos = positions(keys)
+    q_pos = k_pos[:, keys - rows :]
+    with torch.no_grad():
+        q, k = encoding.rotate(q, k, q_pos, k_pos, Context(True))
+        slow = slow_attention(q, k, v, bias_of(encoding), scalar(encoding, q_pos))
+        for chunk in (1, 7, 64):
+            monkeypatch.setattr(attention, "CHUNK_ROWS", chunk)
+            fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(True))
+            torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
+            monkeypatch.setattr(attention, "CHUNK_SCORES", chunk * keys * q.shape[0] * HEADS)
+            fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(False))
+            torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_encodings_own_attend_is_the_loop(case):
+    encoding = make(case)
+    q, k, v = qkv(9, 9)
+    pos = positions(9)
+    with torch.no_grad():
+        q, k = encoding.rotate(q, k, pos, pos, Context(True))
+        slow = slow_attention(q, k, v, bias_of(encoding), scalar(encoding, pos))
+        own = encoding.attend(q, k, v, pos, pos, Context(True))
+    torch.testing.assert_close(own, slow, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("rows", "keys"), [(12, 12), (4, 12)])
+def test_any_positions_equal_the_loop(case, rows, keys, monkeypatch):
+    """Gaps, and other positions in every sequence of the batch."""
+    encoding = make(case)
+    q, k, v = qkv(rows, keys)
+    k_pos = (tokens(keys, vocab=3) + 1).cumsum(1)[..., None]
+    q_pos = k_pos[:, keys - rows :]
+    with torch.no_grad():
+        q, k = encoding.rotate(q, k, q_pos, k_pos, Context(False))
+        slow = slow_attention(
+            q, k, v, bias_of(encoding), scalar(encoding, q_pos), q_pos=q_pos, k_pos=k_pos
+        )
+        for scores in (1, 200, 1 << 24):
+            monkeypatch.setattr(attention, "CHUNK_SCORES", scores)
+            fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(False))
+            torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", BIASED)
+@pytest.mark.parametrize(("rows", "keys"), SHAPES)
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_materialised_mask_equals_the_loop(name, rows, keys, chunk, monkeypatch):
+    encoding = make(name)
+    q, k, v = qkv(rows, keys)
+    monkeypatch.setattr(attention, "CHUNK_SCORES", chunk * keys * HEADS)
+    bias = encoding.distance_bias(torch.arange(keys)).double()
+    fast = attention._materialised(q, k, v, bias, Context(True))
+    torch.testing.assert_close(fast, slow_attention(q, k, v, bias_of(encoding)), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize(("rows", "keys"), [(11, 11), (4, 11)])
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_gradients_equal_those_of_the_loop(name, rows, keys, consecutive, monkeypatch):
+    """Of queries, keys, values and the scheme's own parameters (the T5 table)."""
+    monkeypatch.setattr(attention, "CHUNK_ROWS", 3)
+    encoding = make(name)
+    # a table in the token stream (learned) plays no part in attention
+    own = list(encoding.parameters()) if encoding.biased else []
+    leaves = [x.requires_grad_() for x in qkv(rows, keys)]
+    weight = normal(2, HEADS, rows, WIDTH, seed=4)
+    k_pos = positions(keys)
+    q_pos = k_pos[:, keys - rows :]
+    fast = attention.attend(encoding, *leaves, q_pos, k_pos, Context(consecutive))
+    slow = slow_attention(*leaves, bias_of(encoding))
+    got = torch.autograd.grad((fast * weight).sum(), leaves + own)
+    wanted = torch.autograd.grad((slow * weight).sum(), leaves + own)
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    assert all(b.abs().max() > 1e-3 for b in wanted)
+
+
+@pytest.mark.parametrize("scores", [40, 1 << 24])
+def test_gradient_of_the_t5_table_in_chunks(scores, monkeypatch):
+    monkeypatch.setattr(attention, "CHUNK_SCORES", scores)
+    encoding = make("t5")
+    q, k, v = qkv(33, 33)
+    pos = positions(33)
+    fast = attention.attend(encoding, q, k, v, pos, pos, Context(True))
+    slow = slow_attention(q, k, v, bias_of(encoding))
+    (got,) = torch.autograd.grad(fast.pow(2).sum(), encoding.bias)
+    (wanted,) = torch.autograd.grad(slow.pow(2).sum(), encoding.bias)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-9)
+    reached = {b for b in range(32) if wanted[b].abs().max() > 0}
+    assert {0, 1, 15, 16} <= reached
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_strided_kernel_in_float32_at_2048_tokens(name):
+    encoding = scheme(name, shape(4 * 32, 4, 128))
+    q, k, v = (normal(1, 4, 2048, 32, seed=s, dtype=torch.float32) for s in (1, 2, 3))
+    pos = positions(2048)
+    with torch.no_grad():
+        fast = attention.attend(encoding, q, k, v, pos, pos, Context(True))
+        bias = attention.pair_bias(encoding, pos, pos)
+        exact = attention.dense(q.double(), k.double(), v.double(), bias.double())
+    assert (fast - exact).abs().max() < 5e-6
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_the_reference_kernel_equals_the_loop(name):
+    encoding = make(name)
+    q, k, v = qkv(5, 9)
+    k_pos = positions(9)
+    with torch.no_grad():
+        bias = attention.pair_bias(encoding, k_pos[:, 4:], k_pos)
+        got = attention.dense(q, k, v, bias)
+        slow = slow_attention(q, k, v, bias_of(encoding))
+    torch.testing.assert_close(got, slow, rtol=0, atol=1e-10)
+
+
+class PerQueryScale(PositionalEncoding):
+    """Scores times ln(position + 2)."""
+
+    name = "per_query_scale"
+
+    def logit_scale(self, q_pos, ctx):
+        return (q_pos[..., 0] + 2).double().log()
+
+
+class PerQueryScaleAndBias(PerQueryScale):
+    def distance_bias(self, distance_N):
+        return -0.1 * distance_N.double().sqrt().expand(HEADS, -1)
+
+
+@pytest.mark.parametrize("cls", [PerQueryScale, PerQueryScaleAndBias])
+@pytest.mark.parametrize(("rows", "keys"), [(12, 12), (5, 12)])
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_a_scale_per_query_acts_on_scores_and_not_on_the_bias(cls, rows, keys, consecutive):
+    encoding = cls(None, shape(HEADS * WIDTH, HEADS))
+    q, k, v = qkv(rows, keys)
+    k_pos = positions(keys)
+    q_pos = k_pos[:, keys - rows :]
+    fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(consecutive))
+    scale = [math.log(i + 2) for i in range(keys - rows, keys)]
+    slow = slow_attention(
+        q, k, v, (lambda h, d: -0.1 * math.sqrt(d)) if encoding.biased else (lambda h, d: 0.0), scale
+    )
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
+
+
+def incremental(length: int = 10, test: int = 33) -> PositionalEncoding:
+    trained = scheme("rope", shape(HEADS * WIDTH, HEADS, length))
+    return rule("dynamic_ntk", mode="incremental").applied(trained, length, test)
+
+
+def slow_incremental(q, k, v, length: int = 10) -> torch.Tensor:
+    """Query i turned, and all keys turned anew, with the base of i + 1 tokens."""
+    rows, keys, out = q.shape[2], k.shape[2], []
+    for r in range(rows):
+        n = keys - rows + r + 1
+        base = 10000 * max(1, n / length) ** (WIDTH / (WIDTH - 2))
+        f = theta(WIDTH, base)
+        q1 = turned(q[:, :, r : r + 1], positions(1, n - 1), f)
+        out.append(slow_attention(q1, turned(k[:, :, :n], positions(n), f), v[:, :, :n]))
+    return torch.cat(out, 2)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [*SHAPES, (9, 9), (10, 10), (11, 11), (20, 25), (3, 8)])
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_incremental_dynamic_ntk_equals_the_loop(rows, keys, consecutive):
+    encoding = incremental()
+    assert isinstance(encoding, PerQuery)
+    q, k, v = qkv(rows, keys)
+    k_pos = positions(keys)
+    q_pos = k_pos[:, keys - rows :]
+    ctx = Context(consecutive)
+    turned_q, turned_k = encoding.rotate(q, k, q_pos, k_pos, ctx)
+    fast = encoding.attend(turned_q, turned_k, v, q_pos, k_pos, ctx)
+    torch.testing.assert_close(fast, slow_incremental(q, k, v), rtol=0, atol=1e-10)
+
+
+@settings(deadline=None, max_examples=25, database=None)
+@given(
+    name=st.sampled_from(SCHEMES),
+    batch=st.integers(1, 3),
+    heads=st.integers(1, 5),
+    half=st.integers(1, 4),
+    keys=st.integers(1, 24),
+    missing=st.integers(0, 23),
+    chunk=st.integers(1, 25),
+    consecutive=st.booleans(),
+)
+def test_any_shape(name, batch, heads, half, keys, missing, chunk, consecutive):
+    rows = max(1, keys - missing)
+    encoding = scheme(name, shape(2 * half * heads, heads, LENGTH)).double()
+    q, k, v = (normal(batch, heads, n, 2 * half, seed=n) for n in (rows, keys, keys))
+    k_pos = positions(keys)
+    q_pos = k_pos[:, keys - rows :]
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(attention, "CHUNK_ROWS", chunk)
+        patch.setattr(attention, "CHUNK_SCORES", chunk * keys)
+        fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(consecutive))
+        slow = slow_attention(q, k, v, bias_of(encoding))
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_output_has_the_type_of_the_values(name, dtype):
+    encoding = scheme(name, shape(HEADS * WIDTH, HEADS))
+    q, k, v = (x.to(dtype) for x in qkv(9, 9))
+    pos = positions(9)
+    with torch.no_grad():
+        for consecutive in (True, False):
+            out = attention.attend(encoding, q, k, v, pos, pos, Context(consecutive))
+            assert out.dtype == dtype
+            slow = slow_attention(*(x.double() for x in (q, k, v)), bias_of(encoding))
+            limit = 1e-5 if dtype == torch.float32 else 0.05
+            assert (out.double() - slow).abs().max() < limit

@@ -1,0 +1,460 @@
+"""The commands seen from outside: answers at once, and every bad input is one clear line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from posbench import __version__, cli, registry, runs
+
+Command = Callable[..., Any]
+Tree = Callable[[Path], dict[str, Any]]
+HEAVY = ("torch", "pandas", "matplotlib", "scipy", "hydra", "omegaconf", "numpy", "sympy")
+
+
+def python(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
+
+
+# --- answers without the heavy libraries ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["train", "--help"], ["eval-lengths", "--help"], ["report", "--help"], ["list"],
+     ["list", "--json"], ["--version"]],
+)  # fmt: skip
+def test_help_and_list_import_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys, atexit\n"
+        f"sys.argv = ['posbench', *{arguments!r}]\n"
+        f"heavy = {HEAVY!r}\n"
+        "atexit.register(lambda: print([m for m in heavy if m in sys.modules], file=sys.stderr))\n"
+        "from posbench.cli import main\n"
+        "main()\n"
+    )
+    done = python("-c", code)
+    assert done.returncode == 0 and done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_help_answers_in_half_a_second() -> None:
+    best = 9.0
+    for _ in range(5):
+        began = time.perf_counter()
+        done = python("-m", "posbench", "--help")
+        best = min(best, time.perf_counter() - began)
+        assert done.returncode == 0
+        for name in ("train", "eval-lengths", "report", "list", "config"):
+            assert name in done.stdout
+        if best < 0.5:
+            break
+    assert best < 0.5
+
+
+def test_version() -> None:
+    done = CliRunner().invoke(cli.app, ["--version"])
+    assert done.exit_code == 0 and done.stdout == f"posbench {__version__}\n"
+
+
+def test_list_shows_every_name_and_preset() -> None:
+    text = CliRunner().invoke(cli.app, ["list"]).stdout
+    for group in registry.KINDS:
+        assert f"({group}=)" in text
+        for name in registry.options(group):
+            assert f"\n  {name} " in text
+    assert "arXiv:2104.09864" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_list_as_json_has_the_same_entries() -> None:
+    entries = json.loads(CliRunner().invoke(cli.app, ["list", "--json"]).stdout)
+    found = {(e["option"], e["name"]) for e in entries}
+    assert found == {(g, n) for g in registry.KINDS for n in registry.options(g)}
+    assert all(set(e) == {"kind", "option", "name", "family", "paper", "summary"} for e in entries)
+
+
+def test_a_command_is_needed() -> None:
+    done = CliRunner().invoke(cli.app, [])
+    assert "Usage" in done.output and done.exit_code in (0, 2)
+
+
+# --- the composed config --------------------------------------------------------------------------
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def test_config_train_prints_yaml_that_composes_back(posbench: Command) -> None:
+    typed = ["posenc=rope_matched", "model=small", "train.steps=7", "optimizer=muon", "seed=3"]
+    done = posbench("config", "train", *typed)
+    assert done.code == 0 and not done.err
+    printed = yaml.safe_load(done.out)
+    assert printed["posenc"] == {"name": "rope", "base": "matched"}
+    assert printed["preset"] == "rope_matched"
+    assert (printed["model"]["d_model"], printed["train"]["steps"]) == (384, 7)
+    assert "hydra" not in printed
+    groups = {"posenc": "rope_matched", "optimizer": "muon"}
+    values = {k: v for k, v in flat(printed).items() if not k.endswith((".name", "preset"))}
+    again = [f"{k}={v}" for k, v in groups.items()]
+    again += [f"{k}={json.dumps(v)}" for k, v in values.items()]
+    assert yaml.safe_load(posbench("config", "train", *again).out) == printed
+
+
+def test_config_train_prints_one_document_per_job(posbench: Command) -> None:
+    done = posbench("config", "train", "posenc=alibi,none", "-m")
+    found = list(yaml.safe_load_all(done.out))
+    assert [d["posenc"]["name"] for d in found] == ["alibi", "none"]
+
+
+def test_config_train_shows_tied_values(posbench: Command) -> None:
+    done = posbench("config", "train", "posenc=t5", "train.seq_len=256")
+    assert "# posenc.max_distance is 128 at train.seq_len=256 (paper: 128)" in done.out
+
+
+def test_config_eval_lengths_prints_one_document_per_combination(posbench: Command) -> None:
+    done = posbench("config", "eval-lengths", "rescale=[pi,yarn]")
+    found = list(yaml.safe_load_all(done.out))
+    assert [d["rescale"]["name"] for d in found] == ["pi", "yarn"]
+    assert found[0]["eval"]["protocol"] == "same_targets"
+    done = posbench("config", "eval-lengths", "rescale=pi", "rescale.factor=[8,auto]")
+    assert [d["rescale"]["factor"] for d in yaml.safe_load_all(done.out)] == [8, "auto"]
+
+
+def test_nothing_is_written_by_config(posbench: Command, tmp_path: Path) -> None:
+    posbench("config", "train")
+    posbench("config", "eval-lengths")
+    assert not os.listdir(tmp_path)
+
+
+# --- bad input: one clear line, exit code 2, nothing written --------------------------------------
+
+
+def refused(done: Any, *words: str, lines: int = 1) -> None:
+    """Exit 2 with at most `lines` lines on stderr that hold the words, and nothing on stdout."""
+    assert done.code == 2, (done.out, done.err)
+    assert "Traceback" not in done.err
+    assert 1 <= len(done.errors) <= lines, done.err
+    assert done.err.startswith("posbench: error: ")
+    for word in words:
+        assert word in done.err, done.err
+    assert not done.out
+
+
+KNOWN = ["alibi", "learned", "none", "rope", "rope_matched", "sinusoidal", "t5"]
+BAD_SETTINGS = [
+    (["posenc=rotary"], ["posenc=rotary is unknown", *KNOWN]),
+    (["posenc=alibbi"], ["did you mean alibi?"]),
+    (["positions=randomly"], ["positions=randomly", "standard"]),
+    (["data=wikitext"], ["data=wikitext", "sotu", "code", "pystdlib", "text"]),
+    (["model=huge"], ["model=huge", "tiny", "small", "base"]),
+    (["optimizer=sgd"], ["optimizer=sgd", "adamw", "muon"]),
+    (["experiment=nosuch"], ["experiment=nosuch", "demo", "smoke"]),
+    (["train.stepz=5"], ["train.stepz", "steps"]),
+    (["steps=5"], ["steps is unknown"]),
+    (["posenc=rope", "posenc.max_distance=5"], ["posenc.max_distance", "t5"]),
+    (["+invented=5"], ["invented"]),
+    (["+train.invented=5"], ["invented"]),
+    (["~posenc"], ["posenc"]),
+    (["posenc=null"], ["posenc"]),
+    (["train.steps=many"], ["train.steps", "many"]),
+    (["train.lr=fast"], ["train.lr", "fast"]),
+    (["train.steps=2.5"], ["train.steps", "2.5"]),
+    (["model.tied=perhaps"], ["model.tied", "perhaps"]),
+    (["posenc.base=big"], ["posenc.base=big", "matched"]),
+    (["posenc.base=0.5"], ["posenc.base=0.5"]),
+    (["train.steps=-5"], ["train.steps=-5"]),
+    (["train.batch_size=0"], ["train.batch_size=0"]),
+    (["model.n_layers=-1"], ["model.n_layers=-1"]),
+    (["seed=-1"], ["seed=-1"]),
+    (["optimizer.beta1=1.5"], ["optimizer.beta1=1.5"]),
+    (["optimizer.weight_decay=nan"], ["optimizer.weight_decay"]),
+    (["tier=golden"], ["tier=golden", "smoke, demo, evidence, paper"]),
+    (["name=a/b"], ["name=a/b"]),
+    (["model.d_model=30", "model.n_heads=4"], ["model.d_model=30", "model.n_heads=4"]),
+    (["posenc=rope", "model.d_model=30", "model.n_heads=2"], ["heads of 15", "even head size"]),
+    (["data.tokenizer=wordpiece"], ["data.tokenizer=wordpiece", "bytes"]),
+    (["data.tokenizer=bpe70000"], ["data.tokenizer=bpe70000", "65535"]),
+    (["train.seq_len=100000"], ["train.seq_len=100000"]),
+    (["train.device=abacus"], ["train.device=abacus"]),
+    (["train.precision=int4"], ["train.precision=int4"]),
+    (["seed=0,1"], ["seed=0,1", "-m"]),
+    (["posenc=rope,alibi"], ["posenc=rope,alibi", "-m"]),
+    (["posenc=glob(*)"], ["posenc=glob(*)", "-m"]),
+    (["hydra/launcher=joblib"], ["hydra/launcher=joblib", "-m"]),
+    (["posenc=glob(zz*)", "-m"], ["glob(zz*)", "no option"]),
+    (["seed=0,-1", "-m"], ["seed=-1"]),
+    (["posenc=rope,rotary", "-m"], ["posenc=rotary", "alibi"]),
+    (["train.steps"], ["train.steps"]),
+    (["posenc=[rope"], ["posenc=[rope"]),
+    (["train.steps=${nowhere}"], ["nowhere"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bad", "words"), BAD_SETTINGS, ids=[" ".join(b) for b, _ in BAD_SETTINGS])
+def test_a_bad_setting_is_one_line_and_writes_nothing(
+    posbench: Command, tiny: list[str], tmp_path: Path, bad: list[str], words: list[str]
+) -> None:
+    keys = {b.split("=")[0] for b in bad}
+    rest = [t for t in tiny if t.split("=")[0] not in keys]
+    refused(posbench("train", *rest, *bad), *words, lines=2)
+    assert not os.listdir(tmp_path)
+
+
+def bad_texts(root: Path) -> dict[str, tuple[str, list[str]]]:
+    """Name -> the path to give, and words that the message must hold."""
+    (root / "latin.txt").write_bytes("größe ".encode("latin-1") * 500)
+    (root / "void.txt").write_text("")
+    (root / "short.txt").write_text("not enough\n" * 10)
+    for name in ("hollow", "voids", "shorts"):
+        (root / name).mkdir()
+    for i in range(12):
+        (root / "voids" / f"{i}.txt").write_text("")
+        (root / "shorts" / f"{i}.txt").write_text(f"only {i} words")
+    return {
+        "missing": (f"{root}/nosuch.txt", ["nosuch.txt", "no such file"]),
+        "glob": (f"{root}/*.zzz", ["*.zzz", "matches no file"]),
+        "latin-1": (f"{root}/latin.txt", ["latin.txt", "not UTF-8"]),
+        "empty file": (f"{root}/void.txt", ["void.txt", "empty"]),
+        "empty folder": (f"{root}/hollow", ["hollow", "no text file"]),
+        "empty files": (f"{root}/voids", ["voids", "empty"]),
+        "short file": (f"{root}/short.txt", ["short.txt", "too small to split"]),
+        "short files": (f"{root}/shorts", ["shorts", "too small to split"]),
+        "unset": ("", ["data.path"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["missing", "glob", "latin-1", "empty file", "empty folder", "empty files", "short file",
+     "short files", "unset"],
+)  # fmt: skip
+def test_a_bad_text_is_one_line_and_writes_nothing(
+    posbench: Command, tiny: list[str], tmp_path: Path, tree: Tree, case: str
+) -> None:
+    path, words = bad_texts(tmp_path)[case]
+    before = tree(tmp_path)
+    given = [t for t in tiny if not t.startswith("data.path=")]
+    refused(posbench("train", *given, f"data.path={path}"), "data.path", *words, lines=2)
+    assert tree(tmp_path) == before
+
+
+def test_own_text_needs_a_path(posbench: Command, tmp_path: Path) -> None:
+    refused(posbench("train", "data=text"), "data.path")
+    assert not os.listdir(tmp_path)
+
+
+def test_one_bad_job_of_a_sweep_stops_all_before_anything_is_written(
+    posbench: Command, tiny: list[str], tmp_path: Path
+) -> None:
+    done = posbench("train", *tiny, "posenc=none,rope", "model.d_model=30", "-m")
+    refused(done, "even head size")
+    assert not os.listdir(tmp_path)
+
+
+# --- bad runs -------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    path.write_bytes(bytes(content))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def manifest(run: Any, change: Callable[[dict[str, Any]], object]) -> None:
+    file = run.path / "manifest.json"
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+BAD_RUNS: dict[str, tuple[Callable[[Any], object], list[str]]] = {
+    "running": (lambda r: manifest(r, lambda m: m.update(status="running")), ["not finished"]),
+    "interrupted": (
+        lambda r: manifest(r, lambda m: m.update(status="interrupted")),
+        ["not finished", "interrupted"],
+    ),
+    "flipped checkpoint": (lambda r: flip(r.weights), ["damaged checkpoint"]),
+    "truncated checkpoint": (lambda r: truncate(r.weights), ["damaged checkpoint"]),
+    "no checkpoint": (lambda r: r.weights.unlink(), ["checkpoint is missing"]),
+    "no hash": (lambda r: manifest(r, lambda m: m.pop("weights_sha256")), ["damaged checkpoint"]),
+    "truncated manifest": (lambda r: truncate(r.path / "manifest.json"), ["manifest.json"]),
+    "manifest of another kind": (
+        lambda r: (r.path / "manifest.json").write_text("[1, 2]"),
+        ["manifest.json", "damaged"],
+    ),
+    "manifest without data": (
+        lambda r: manifest(r, lambda m: m.pop("data")),
+        [],
+    ),
+    "unknown scheme": (
+        lambda r: manifest(r, lambda m: m["config"]["posenc"].update(name="nosuch")),
+        ["posenc=nosuch", "rope"],
+    ),
+    "unknown field": (
+        lambda r: manifest(r, lambda m: m["config"]["train"].update(nosuch=1)),
+        ["nosuch"],
+    ),
+    "another shape": (
+        lambda r: manifest(r, lambda m: m["config"]["model"].update(n_layers=3)),
+        [],
+    ),
+    "odd head size": (
+        lambda r: manifest(r, lambda m: m["config"]["model"].update(d_model=30)),
+        ["head"],
+    ),
+    "another tokenizer": (
+        lambda r: flip(r.path / "tokenizer.json"),
+        ["tokenizer"],
+    ),
+    "no tokenizer": (
+        lambda r: (r.path / "tokenizer.json").unlink(),
+        ["tokenizer.json is missing"],
+    ),
+    "text gone": (
+        lambda r: manifest(r, lambda m: m["config"]["data"].update(path="/nosuch")),
+        ["data.path=/nosuch"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_RUNS)
+def test_a_bad_run_is_one_line_and_writes_nothing(
+    posbench: Command, trained: Any, tree: Tree, tmp_path: Path, case: str
+) -> None:
+    harm, words = BAD_RUNS[case]
+    harm(trained)
+    before = tree(tmp_path)
+    done = posbench("eval-lengths", str(trained.path), "eval.lengths=[64]")
+    refused(done, *words, lines=2)
+    if case != "text gone":
+        assert str(trained.path) in done.err
+    assert tree(tmp_path) == before
+
+
+def test_a_text_that_changed_after_training(
+    posbench: Command, trained: Any, corpus: Path, tree: Tree, tmp_path: Path
+) -> None:
+    moved = tmp_path / "texts"
+    shutil.copytree(corpus, moved)
+    manifest(trained, lambda m: m["config"]["data"].update(path=str(moved)))
+    flip(moved / "doc03.txt")
+    before = tree(tmp_path)
+    done = posbench("eval-lengths", "default", "eval.lengths=[64]")
+    refused(done, "content_sha256", "changed since training")
+    assert tree(tmp_path) == before
+
+
+BAD_EVALUATIONS = [
+    (["eval.lengths=[64,4096]"], ["eval.lengths", "4096", "1024"]),
+    (["eval.lengths=[32]"], ["eval.lengths=32", "at least 64"]),
+    (["eval.lengths=[]"], ["eval.lengths"]),
+    (["eval.lengths=[long]"], ["eval.lengths", "long"]),
+    (["eval.lengths=all"], ["eval.lengths"]),
+    (["eval.lengths=64,128"], ["eval.lengths", "list"]),
+    (["eval.lengthz=[64]"], ["eval.lengthz", "lengths"]),
+    (["train.steps=5"], ["train"]),
+    (["eval.docs=-1"], ["eval.docs=-1"]),
+    (["eval.docs=1000"], ["eval.docs=1000", "10 documents"]),
+    (["eval.blocks=0"], ["eval.blocks=0"]),
+    (["eval.blocks=100"], ["eval.blocks=100", "16 blocks"]),
+    (["eval.memory_limit=-1"], ["eval.memory_limit=-1"]),
+    (["eval.device=abacus"], ["eval.device=abacus"]),
+    (["eval.protocol=rolling"], ["eval.protocol=rolling", "same_targets", "nonoverlapping"]),
+    (["rescale=linear"], ["rescale=linear", "pi", "yarn"]),
+    (["rescale=pi", "rescale.factor=0.5"], ["rescale.factor=0.5"]),
+    (["rescale=dynamic_ntk", "rescale.factor=8"], ["rescale.factor", "dynamic_ntk"]),
+    (["rescale=dynamic_ntk", "rescale.alpha=0.5"], ["rescale.alpha=0.5"]),
+    (["rescale=dynamic_ntk", "rescale.mode=half"], ["rescale.mode=half", "full, incremental"]),
+    (["rescale=yarn", "rescale.beta=much"], ["rescale.beta=much"]),
+    (["rescale=yarn", "rescale.alpha=64"], ["rescale.alpha=64", "rescale.beta"]),
+    (["rescale=yarn", "rescale.beta=auto"], ["rescale.beta=auto", "L = 64"]),
+    (["rescale=yarn", "rescale.truncate=perhaps"], ["rescale.truncate", "perhaps"]),
+    (["~rescale"], ["rescale"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"), BAD_EVALUATIONS, ids=[" ".join(b) for b, _ in BAD_EVALUATIONS]
+)
+def test_a_bad_evaluation_is_one_line_and_writes_nothing(
+    posbench: Command, trained: Any, tree: Tree, tmp_path: Path, bad: list[str], words: list[str]
+) -> None:
+    before = tree(tmp_path)
+    refused(posbench("eval-lengths", "default", *bad), *words, lines=2)
+    assert tree(tmp_path) == before
+
+
+def test_a_run_must_be_named_and_be_there(posbench: Command, trained: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    refused(posbench("eval-lengths", "rescale=pi"), "RUN is missing")
+    refused(posbench("eval-lengths", "nosuch"), "nosuch", "runs_root=runs")
+    refused(posbench("eval-lengths", "empty"), "empty", "not a run folder")
+    refused(posbench("report", "nosuch"), "nosuch")
+    refused(posbench("report", "empty"), "empty", "not a run folder")
+
+
+def test_one_bad_run_of_many_stops_all_before_anything_is_written(
+    posbench: Command, trained: Any, copy_run: Command, tree: Tree, tmp_path: Path
+) -> None:
+    other = copy_run(trained, root="others")
+    flip(other.weights)
+    before = tree(tmp_path)
+    done = posbench("eval-lengths", str(trained.path), str(other.path), "eval.lengths=[64]")
+    refused(done, "others", "damaged checkpoint")
+    assert tree(tmp_path) == before
+
+
+# --- real processes -------------------------------------------------------------------------------
+
+
+def test_errors_in_a_real_process(tmp_path: Path) -> None:
+    done = python("-m", "posbench", "train", "posenc=rotary", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("posbench: error: posenc=rotary is unknown")
+    assert len(done.stderr.splitlines()) == 1
+    assert not os.listdir(tmp_path)
+
+
+def test_an_unknown_command_and_flag_exit_2(posbench: Command) -> None:
+    for arguments in (["trian"], ["train", "--nosuch"], ["list", "--yaml"]):
+        done = posbench(*arguments)
+        assert done.code == 2 and "Traceback" not in done.err and not done.out
+
+
+def test_the_whole_chain_in_one_process(
+    posbench: Command, tiny: list[str], tmp_path: Path
+) -> None:
+    """train, eval-lengths and report with nothing but the printed folder; results on stdout."""
+    done = posbench("train", "posenc=rope", *tiny)
+    assert done.code == 0
+    folder = done.out.split()[-1]
+    done = posbench("eval-lengths", folder, "eval.lengths=[64,128]", "eval.docs=2", "eval.blocks=1")
+    assert done.code == 0 and "perplexity" in done.out and "rope" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+    done = posbench("report")
+    assert done.code == 0 and "perplexity" in done.out
+    made = {p.name for p in (tmp_path / "runs" / "default" / "report").iterdir()}
+    assert {f"{n}.{e}" for n in ("perplexity", "ratio") for e in ("png", "svg")} <= made
+    assert {"lengths.csv", "lengths.md"} <= made
+    assert runs.Run.open(tmp_path / folder).status == "finished"

@@ -22,6 +22,9 @@ from posbench.model import Decoder
 from posbench.rescale.base import Rescale
 from posbench.settings import Geometry, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
 
+# the tensors are tiny: threads that wait for each other cost more than they bring
+torch.set_num_threads(1)
+
 SCHEMES = registry.names("posenc")
 
 #: every registered rescaling, and options that change the formula: id -> (name, options)

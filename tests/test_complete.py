@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,54 +12,62 @@ import pytest
 from posbench import complete, registry
 
 
+def context(*words: str) -> Any:
+    """What typer hands over: the words before the one to complete are in `params`."""
+    return SimpleNamespace(params=dict.fromkeys(("overrides", "arguments", "where"), [*words]))
+
+
 def test_keys_and_groups_are_offered() -> None:
-    found = complete.train(None, [], "")
+    found = complete.train(context(), [], "")
     assert {"posenc=", "data=", "model=", "optimizer=", "experiment=", "positions="} <= set(found)
     assert {"train.steps=", "train.seq_len=", "model.d_model=", "seed=", "name="} <= set(found)
-    assert complete.train(None, [], "train.st") == ["train.steps="]
-    assert complete.train(None, [], "nosuch") == []
+    assert complete.train(context(), [], "train.st") == ["train.steps="]
+    assert complete.train(context(), [], "nosuch") == []
 
 
 @pytest.mark.parametrize("group", ["posenc", "model", "data", "optimizer", "experiment"])
 def test_options_of_a_group(group: str) -> None:
     options = list(registry.options(group))
-    assert complete.train(None, [], f"{group}=") == [f"{group}={o}" for o in options]
+    assert complete.train(context(), [], f"{group}=") == [f"{group}={o}" for o in options]
     first = options[0]
-    assert f"{group}={first}" in complete.train(None, [], f"{group}={first[:2]}")
+    assert f"{group}={first}" in complete.train(context(), [], f"{group}={first[:2]}")
 
 
 def test_bash_splits_words_at_the_equals_sign() -> None:
     options = list(registry.options("posenc"))
-    assert complete.train(None, ["posenc"], "=") == options
-    assert complete.train(None, ["posenc", "="], "al") == ["alibi"]
-    assert complete.train(None, ["posenc", "="], "zz") == []
+    assert complete.train(context("posenc", "="), [], "") == options
+    assert complete.train(context("seed=1", "posenc", "="), [], "al") == ["alibi"]
+    assert complete.train(context("posenc", "="), [], "zz") == []
+    assert complete.eval_lengths(context("rescale", "="), [], "p") == ["pi"]
+    assert complete.eval_lengths(context("seed", "="), [], "") == []
 
 
 def test_rescalings_and_evaluation_keys() -> None:
-    assert complete.eval_lengths(None, [], "rescale=y") == ["rescale=yarn", "rescale=yarn_paper"]
-    found = complete.eval_lengths(None, [], "eval.")
+    assert complete.eval_lengths(context(), [], "rescale=y") == ["rescale=yarn", "rescale=yarn_paper"]
+    found = complete.eval_lengths(context(), [], "eval.")
     assert {"eval.lengths=", "eval.docs=", "eval.blocks=", "eval.protocol="} <= set(found)
-    assert "rescale.factor=" in complete.eval_lengths(None, [], "rescale.")
+    assert "rescale.factor=" in complete.eval_lengths(context(), [], "rescale.")
 
 
 def test_runs_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert complete.runs(None, [], "") == []
+    assert complete.runs(context(), [], "") == []
     run = Path("runs/mine/rope-L64-s0-00000000")
     run.mkdir(parents=True)
     (run / "manifest.json").write_text("{}")
     Path("runs/.sweeps").mkdir()
-    assert complete.runs(None, [], "") == ["mine", str(run)]
-    assert complete.runs(None, [], "mi") == ["mine"]
-    assert complete.runs(None, [], "runs/") == [str(run)]
-    assert str(run) in complete.eval_lengths(None, [], "runs/")
-    assert complete.runs(None, ["rescale", "="], "y") == []
+    assert complete.runs(context(), [], "") == ["mine", str(run)]
+    assert complete.runs(context(), [], "mi") == ["mine"]
+    assert complete.runs(context(), [], "runs/") == [str(run)]
+    assert str(run) in complete.eval_lengths(context(), [], "runs/")
+    assert complete.runs(context("rescale", "="), [], "y") == []
 
 
 @pytest.mark.parametrize(
     ("words", "index", "expected"),
     [
         ("posbench train posenc = al", 4, ["alibi"]),
+        ("posbench train seed = 1 model =", 6, ["base", "small", "tiny"]),
         ("posbench eva", 1, ["eval-lengths"]),
         ("posbench eval-lengths rescale = ntk", 4, ["ntk", "ntk_by_parts"]),
     ],
@@ -84,13 +92,3 @@ def test_the_shell_gets_its_words_without_torch(
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, **options)
     assert done.stdout.split() == expected, done.stderr
     assert done.stderr.strip() == "[]"
-
-
-def test_every_completer_takes_what_typer_hands_over() -> None:
-    completers: list[Callable[..., list[str]]] = [
-        complete.train,
-        complete.eval_lengths,
-        complete.runs,
-    ]
-    for completer in completers:
-        assert isinstance(completer(None, ["posbench"], "x"), list)

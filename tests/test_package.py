@@ -79,7 +79,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_everything_and_nothing_else(wheel: Path) -> None:
     assert wheel.name.startswith("posbench_harness-")
     with zipfile.ZipFile(wheel) as archive:
@@ -98,7 +97,6 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel: Path) -> None:
     assert held == code | configs
 
 
-@pytest.mark.slow
 def test_a_wheel_installed_elsewhere_finds_its_configs_and_frozen_data(
     wheel: Path, tmp_path: Path
 ) -> None:
@@ -106,28 +104,22 @@ def test_a_wheel_installed_elsewhere_finds_its_configs_and_frozen_data(
     folder.mkdir()
     run("-m", "pip", "install", "--no-deps", "--no-index", "--target", str(target), str(wheel))
     options = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(target)}}
-    where = run("-c", "import posbench; print(posbench.__file__)", **options)
-    assert Path(where.strip()).is_relative_to(target)
-    where = run("-c", "from posbench import registry; print(registry.conf_root())", **options)
-    assert Path(where.strip()).is_relative_to(target)
-    for experiment in ("demo", "smoke"):
-        arguments = ["-m", "posbench", "config", "train", f"experiment={experiment}"]
-        printed = yaml.safe_load(run(*arguments, **options))
-        assert printed["name"] == experiment
-    sweep = run("-m", "posbench", "config", "eval-lengths", "rescale=yarn", **options)
-    assert yaml.safe_load(sweep)["rescale"]["name"] == "yarn"
-    assert "rope_matched" in run("-m", "posbench", "list", **options)
-    frozen = (
+    listed = run("-m", "posbench", "list", **options)
+    assert "rope_matched" in listed and "demo" in listed
+    printed = run("-m", "posbench", "config", "train", "experiment=smoke", **options)
+    assert yaml.safe_load(printed)["tier"] == "smoke"
+    code = (
+        "import posbench\n"
+        "from posbench import registry\n"
         "from posbench.data import pinned\n"
-        "assert str(pinned.FOLDER).startswith(TARGET)\n"
-        "files = pinned.sums(pinned.FOLDER)\n"
-        "for name in files:\n"
+        "print(posbench.__file__, registry.conf_root(), pinned.FOLDER, sep='\\n')\n"
+        "for name in pinned.sums(pinned.FOLDER):\n"
         "    folder, file = name.split('/')\n"
         "    assert pinned.read(*folder.split('-'), file)\n"
-        "print(len(files))\n"
+        "    print(name)\n"
     )
-    found = run("-c", frozen.replace("TARGET", repr(str(target))), **options)
-    assert int(found) == len(
-        (ROOT / "posbench/data/frozen/SHA256SUMS").read_text(encoding="ascii").splitlines()
-    )
+    places = run("-c", code, **options).splitlines()
+    assert all(Path(place).is_relative_to(target) for place in places[:3])
+    sums = (ROOT / "posbench/data/frozen/SHA256SUMS").read_text(encoding="ascii").splitlines()
+    assert places[3:] == [line.split("  ")[1] for line in sums]
     assert not os.listdir(folder)

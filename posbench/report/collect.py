@@ -29,7 +29,12 @@ FLOATS = [
 ]  # fmt: skip
 RULE = ["rescale", "factor", "options"]
 IDENTITY = ["run_id", *RULE, "protocol", "test_len", "targets_hash", "dtype"]
-INTERNAL = ["model", "eval_id", "interval_over"]  # what `collect` adds to the columns on disk
+INTERNAL = [
+    "model",
+    "eval_id",
+    "interval_over",
+    "tied",
+]  # what `collect` adds to the columns on disk
 BLOCK_COUNTS = ["test_len", "block", "end", "tokens", "bytes"]
 BLOCK_COLUMNS = [*RULE, "protocol", "document", "nats", *BLOCK_COUNTS]
 
@@ -39,7 +44,8 @@ class Collected:
     """What a report is made of.
 
     `rows`: one per run, rescaling, protocol and test length: the tidy columns, and `model` (hash of
-    the configuration without its seed), `eval_id` (folder) and `interval_over`.
+    the configuration without its seed), `eval_id` (folder), `interval_over` and `tied` (options
+    that follow L: the value used and the paper's).
     `blocks`: the scored blocks behind them, with `run_id` and `eval_id`; protocol `crop` included.
     `pooled`: as `rows`, one per configuration: `n_seeds` more, seeds and run ids joined by `+`.
     `skipped`: run or evaluation that gave no rows -> why.
@@ -155,6 +161,10 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             rows = read_rows(folder / "lengths.csv")
             rows["model"] = model_hash(manifest.get("config", {}))
             rows["eval_id"] = folder.name
+            rows["tied"] = "; ".join(
+                f"{t['option']} = {t['used']} (paper: {t['paper']})"
+                for t in manifest.get("tied", [])
+            )
             if "interval_over" not in rows:
                 rows["interval_over"] = str(evaluation.get("interval_over", "documents"))
             blocks = read_blocks(folder / "blocks.csv")

@@ -151,7 +151,7 @@ def _plan(section: Section, panels: list[Panel], quantity: Quantity, columns: in
     if quantity.bands and section.has_intervals:
         facts += f"; bands are 95 % intervals over {section.unit()}"
     width = columns * (PANEL_W[columns] + GAP)
-    stamps = [f"{text} ({', '.join(names)})" for text, names in section.stamps.items()]
+    stamps = section.stamp_lines()
     schemes = [panel for panel in panels if panel.title == "trained schemes"]
     rescaled = panels[len(schemes) :]
     legends = []

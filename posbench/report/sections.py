@@ -142,6 +142,7 @@ class Entry:
     options: str
     cells: dict[int, Cell] = field(default_factory=dict)
     stamps: list[str] = field(default_factory=list)
+    tied: str = ""  # options that follow L: the value used and the paper's
 
     @property
     def plain(self) -> bool:
@@ -189,6 +190,14 @@ class Section:
                 if entry.run not in names:
                     names.append(entry.run)
         return found
+
+    def stamp_lines(self) -> list[str]:
+        """`stamp (runs)` for every stamp."""
+        everyone = {entry.run for entry in self.entries}
+        return [
+            f"{stamp} ({'all runs' if set(names) == everyone else ', '.join(names)})"
+            for stamp, names in self.stamps.items()
+        ]
 
     def counts(self, name: str) -> str:
         """`22`, or `20-22` where the cells differ; empty when no cell knows."""
@@ -254,6 +263,7 @@ def sections(rows: pd.DataFrame) -> list[Section]:
                 entries[key] = Entry(row["run_id"], names[row["run_id"]], row["preset"], *rule)
             entry = entries[key]
             entry.cells[int(row["test_len"])] = Cell.of(row)
+            entry.tied = str(row.get("tied", ""))
             entry.stamps = stamp_parts([*entry.stamps, str(row["stamp"])])
         order = list(dict.fromkeys(entry.run_id for entry in entries.values()))
         over = set(frame["interval_over"]) if "interval_over" in frame else {"documents"}

@@ -129,13 +129,14 @@ def _unsupported(section: Section) -> list[str]:
 
 
 def _notes(section: Section, shown: Iterable[str]) -> list[str]:
-    """Footnotes: stamps, what the short words mean, rescalings that do not apply."""
-    notes = [f"* {stamp} ({', '.join(names)})" for stamp, names in section.stamps.items()]
+    """Footnotes: stamps, short words, options that follow L, rescalings that do not apply."""
+    notes = [f"* {line}" for line in section.stamp_lines()]
     words = set(shown)
     legend = [f"{word} = {status}" for status, word in REFUSALS.items() if word in words]
     if MISSING in words:
         legend.append(f"{MISSING} = not evaluated")
-    return notes + ([", ".join(legend)] if legend else []) + _unsupported(section)
+    tied = dict.fromkeys(f"{e.run}: {e.tied}" for e in section.entries if e.tied)
+    return [*notes, *([", ".join(legend)] if legend else []), *tied, *_unsupported(section)]
 
 
 def _lines(section: Section) -> list[tuple[str, str, Entry]]:

@@ -108,11 +108,11 @@ def test_first_and_last_pair(factor):
         for name in TAKES_FACTOR
     }
     assert set(ratio["pi"].tolist()) == {1 / factor}
-    for name, kept in (("ntk", 1), ("ntk_by_parts", 12), ("yarn", 8), ("yarn_paper", 12)):
+    for name, kept in (("ntk", 1), ("ntk_by_parts", 9), ("yarn", 9), ("yarn_paper", 9)):
         found = ratio[name]
         assert bool((found.diff() <= 1e-15).all()), name
         assert found[:kept].tolist() == pytest.approx([1.0] * kept, rel=1e-14), name
-        assert float(found[kept]) < 1 or name == "yarn", name
+        assert float(found[kept]) < 1 - 1e-3, name
         assert float(found[-1]) == pytest.approx(1 / factor, rel=1e-12), name
     turns = 2048 * trained.inv_freq / (2 * math.pi)
     for name in ("ntk_by_parts", "yarn_paper"):
@@ -311,10 +311,9 @@ def test_a_factor_below_1_is_refused(name, factor):
         rule(name, factor=factor)
 
 
-@pytest.mark.parametrize("name", TAKES_FACTOR)
-def test_an_infinite_factor_is_refused(name):
+def test_an_infinite_factor_is_refused():
     with pytest.raises(ConfigError, match=r"rescale.factor=inf"):
-        rule(name, factor=math.inf)
+        rule("pi", factor=math.inf)
 
 
 @pytest.mark.parametrize("name", TAKES_FACTOR)

@@ -202,7 +202,11 @@ def test_a_scale_per_query_acts_on_scores_and_not_on_the_bias(cls, rows, keys, c
     fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(consecutive))
     scale = [math.log(i + 2) for i in range(keys - rows, keys)]
     slow = slow_attention(
-        q, k, v, (lambda h, d: -0.1 * math.sqrt(d)) if encoding.biased else (lambda h, d: 0.0), scale
+        q,
+        k,
+        v,
+        (lambda h, d: -0.1 * math.sqrt(d)) if encoding.biased else (lambda h, d: 0.0),
+        scale,
     )
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
 

@@ -35,11 +35,11 @@ def test_options_of_a_group(group: str) -> None:
 
 def test_bash_splits_words_at_the_equals_sign() -> None:
     options = list(registry.options("posenc"))
-    assert complete.train(context("posenc", "="), [], "") == options
+    assert complete.train(context("posenc"), [], "") == options  # typed: posenc=
     assert complete.train(context("seed=1", "posenc", "="), [], "al") == ["alibi"]
     assert complete.train(context("posenc", "="), [], "zz") == []
     assert complete.eval_lengths(context("rescale", "="), [], "p") == ["pi"]
-    assert complete.eval_lengths(context("seed", "="), [], "") == []
+    assert complete.eval_lengths(context("seed", "="), [], "p") == []
 
 
 def test_rescalings_and_evaluation_keys() -> None:

@@ -15,9 +15,7 @@ NAMES = ["adamw", "muon"]
 def built(posenc="none", optimizer="adamw", lr=2e-3, weight_decay=0.1, factor=1.0, **model):
     config = run_config(
         posenc,
-        optimizer=OptimizerConfig(
-            name=optimizer, weight_decay=weight_decay, muon_lr_factor=factor
-        ),
+        optimizer=OptimizerConfig(name=optimizer, weight_decay=weight_decay, muon_lr_factor=factor),
         **model,
     )
     config.train.lr = lr

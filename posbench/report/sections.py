@@ -195,7 +195,7 @@ class Section:
         """`stamp (runs)` for every stamp."""
         everyone = {entry.run for entry in self.entries}
         return [
-            f"{stamp} ({'all runs' if set(names) == everyone else ', '.join(names)})"
+            f"{stamp} ({'all runs' if set(names) == everyone and len(everyone) > 1 else ', '.join(names)})"
             for stamp, names in self.stamps.items()
         ]
 

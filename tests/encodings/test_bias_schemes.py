@@ -173,5 +173,7 @@ def test_t5_refusals():
         scheme("t5", buckets=1)
     with pytest.raises(ConfigError, match=r"posenc.max_distance=16: must be above .*= 16$"):
         scheme("t5", max_distance=16)
-    with pytest.raises(ConfigError, match=r"posenc.max_distance=16: .*\(auto = train.seq_len / 2\)"):
+    with pytest.raises(
+        ConfigError, match=r"posenc.max_distance=16: .*\(auto = train.seq_len / 2\)"
+    ):
         scheme("t5", shape(train_length=32))

@@ -292,10 +292,10 @@ def test_memory_needed_is_an_upper_bound(
 def test_memory_needed_grows_linearly(model: models.Decoder) -> None:
     needed = [score.memory_needed(model, 1, n * 4096, K) for n in (1, 2, 3, 4)]
     steps = np.diff(needed)
-    assert len(set(steps)) == 1 and steps[0] > 0
+    assert steps.max() - steps.min() <= 1 and steps.min() > 0  # rounding to whole bytes
     assert needed[3] < 4 * needed[0]
     batches = np.diff([score.memory_needed(model, b, 1024, K) for b in (1, 2, 3)])
-    assert batches[0] == batches[1] > 0
+    assert abs(batches[0] - batches[1]) <= 1 and batches[0] > 0
 
 
 def test_a_window_above_the_limit_is_refused_before_the_forward(

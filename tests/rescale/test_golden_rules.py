@@ -114,8 +114,8 @@ def test_ramps_of_short_training_lengths(case):
 def test_dynamic_ntk(case):
     numbers = {**case, "dim": 8, "train_length": 2048}
     close(frequencies("dynamic_ntk", numbers, alpha=case["alpha"]), case["inv_freq"], **DIGITS)
-    assert rule("dynamic_ntk", alpha=case["alpha"]).scale(2048, case["test_length"]) == (
-        case["scale"]
+    assert (
+        rule("dynamic_ntk", alpha=case["alpha"]).scale(2048, case["test_length"]) == (case["scale"])
     )
 
 

@@ -110,9 +110,7 @@ def test_ntk_by_parts_is_llama3(dim, length, factor, alpha, beta):
 @pytest.mark.parametrize("base", [72.0, 500000.0])
 def test_other_bases(base):
     found = rule("yarn", factor=8.0).applied(rope(64, 128, base), 128, 128)
-    wanted, _ = theirs(
-        64, 128, "yarn", base=base, factor=8.0, original_max_position_embeddings=128
-    )
+    wanted, _ = theirs(64, 128, "yarn", base=base, factor=8.0, original_max_position_embeddings=128)
     torch.testing.assert_close(found.inv_freq, wanted, rtol=2e-5, atol=0)
 
 

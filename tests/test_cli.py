@@ -442,9 +442,7 @@ def test_an_unknown_command_and_flag_exit_2(posbench: Command) -> None:
         assert done.code == 2 and "Traceback" not in done.err and not done.out
 
 
-def test_the_whole_chain_in_one_process(
-    posbench: Command, tiny: list[str], tmp_path: Path
-) -> None:
+def test_the_whole_chain_in_one_process(posbench: Command, tiny: list[str], tmp_path: Path) -> None:
     """train, eval-lengths and report with nothing but the printed folder; results on stdout."""
     done = posbench("train", "posenc=rope", *tiny)
     assert done.code == 0

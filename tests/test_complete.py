@@ -43,7 +43,10 @@ def test_bash_splits_words_at_the_equals_sign() -> None:
 
 
 def test_rescalings_and_evaluation_keys() -> None:
-    assert complete.eval_lengths(context(), [], "rescale=y") == ["rescale=yarn", "rescale=yarn_paper"]
+    assert complete.eval_lengths(context(), [], "rescale=y") == [
+        "rescale=yarn",
+        "rescale=yarn_paper",
+    ]
     found = complete.eval_lengths(context(), [], "eval.")
     assert {"eval.lengths=", "eval.docs=", "eval.blocks=", "eval.protocol="} <= set(found)
     assert "rescale.factor=" in complete.eval_lengths(context(), [], "rescale.")

@@ -56,7 +56,10 @@ def test_a_tied_hyper_parameter_is_printed_with_the_papers_value(
 
 
 def test_what_is_done_is_reused_and_nothing_of_it_is_rewritten(
-    swept_here: tuple[Path, Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch, tree: Tree,
+    swept_here: tuple[Path, Any],
+    tiny: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tree: Tree,
     anywhere: Command,
 ) -> None:
     place, _ = swept_here
@@ -69,7 +72,10 @@ def test_what_is_done_is_reused_and_nothing_of_it_is_rewritten(
 
 
 def test_a_single_and_a_swept_run_share_a_folder(
-    swept_here: tuple[Path, Any], tiny: list[str], monkeypatch: pytest.MonkeyPatch, tree: Tree,
+    swept_here: tuple[Path, Any],
+    tiny: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tree: Tree,
     anywhere: Command,
 ) -> None:
     place, _ = swept_here
@@ -200,7 +206,9 @@ def test_a_sweep_over_presets_and_values_makes_every_combination() -> None:
 
 
 def test_an_experiment_is_overridden_by_what_is_typed() -> None:
-    ((cfg, _),) = launch.train_configs(["experiment=demo", "train.steps=7", "optimizer=adamw"], False)
+    ((cfg, _),) = launch.train_configs(
+        ["experiment=demo", "train.steps=7", "optimizer=adamw"], False
+    )
     assert (cfg.name, cfg.train.steps, cfg.optimizer.name) == ("demo", 7, "adamw")
     preset = OmegaConf.load(registry.conf_root() / "experiment" / "smoke.yaml")
     ((cfg, _),) = launch.train_configs(["experiment=smoke", "seed=3"], False)

@@ -141,9 +141,7 @@ def test_weights_are_checked(trained: Any) -> None:
         _ = trained.weights
 
 
-def test_the_data_must_be_those_of_the_training(
-    trained: Any, corpus: Path, tmp_path: Path
-) -> None:
+def test_the_data_must_be_those_of_the_training(trained: Any, corpus: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "moved"
     shutil.copytree(corpus, elsewhere)
     run = edit(trained, lambda m: m["config"]["data"].update(path=str(elsewhere)))

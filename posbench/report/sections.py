@@ -194,10 +194,11 @@ class Section:
     def stamp_lines(self) -> list[str]:
         """`stamp (runs)` for every stamp."""
         everyone = {entry.run for entry in self.entries}
-        return [
-            f"{stamp} ({'all runs' if set(names) == everyone and len(everyone) > 1 else ', '.join(names)})"
-            for stamp, names in self.stamps.items()
-        ]
+        lines = []
+        for stamp, names in self.stamps.items():
+            whole = len(everyone) > 1 and set(names) == everyone
+            lines.append(f"{stamp} ({'all runs' if whole else ', '.join(names)})")
+        return lines
 
     def counts(self, name: str) -> str:
         """`22`, or `20-22` where the cells differ; empty when no cell knows."""

@@ -40,9 +40,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[lengths.Key]:
 
 
 @pytest.fixture
-def new_run(
-    tmp_path: Path, settings_of: Callable[..., Any], text_data: Any
-) -> Callable[..., Any]:
+def new_run(tmp_path: Path, settings_of: Callable[..., Any], text_data: Any) -> Callable[..., Any]:
     """Trains a run for two steps."""
 
     def make(posenc: str, **changes: Any) -> Any:
@@ -239,9 +237,7 @@ def test_a_rescaling_of_what_is_not_rotary_is_unsupported(
     assert empty_numbers(table.iloc[[0, 1, 4, 5]])
 
 
-def test_a_tiny_memory_limit_gives_rows_too(
-    trained: Any, evaluate: Evaluate, rows: Rows
-) -> None:
+def test_a_tiny_memory_limit_gives_rows_too(trained: Any, evaluate: Evaluate, rows: Rows) -> None:
     folder = evaluate(trained, lengths=[64, 128], memory_limit=1e-9, **FEW)
     table = rows(folder)
     assert status(table) == ["out_of_memory"] * 2
@@ -362,22 +358,13 @@ def test_a_swept_length_shares_its_cell_with_the_references(
 
 
 def test_other_weights_are_another_evaluation(
-    trained: Any, evaluate: Evaluate, settings_of: Callable[..., Any], text_data: Any
+    trained: Any, sweep: Sweep, settings_of: Callable[..., Any], text_data: Any
 ) -> None:
-    first = evaluate(trained, lengths=[64], **FEW)
-    config = settings_of(train={"steps": 60, "lr": 5e-3}, seed=1)
-    other = train.run(config, trained.path, text_data)
-    second = lengths.plan(other, [_plain()]).folder
-    assert first != second
-
-
-def _plain() -> Any:
-    from posbench import registry, settings
-
-    return settings.SweepConfig(
-        rescale=registry.get("rescale", "none").Config(),
-        eval=settings.EvalConfig(lengths=[64], threads=1, device="cpu", **FEW),
-    )
+    rules = [sweep(lengths=[64], **FEW)]
+    first = lengths.plan(trained, rules).folder
+    runs.clear(trained.path)
+    other = train.run(settings_of(seed=1), trained.path, text_data)
+    assert lengths.plan(other, rules).folder != first
 
 
 def test_a_second_writer_is_refused(trained: Any, sweep: Sweep) -> None:

@@ -28,9 +28,7 @@ def losses(*means: float, spread: float = 0.01, n: int = 12) -> dict[int, np.nda
     """Losses at 8, 16, 32 and 64 tokens of n documents around these means."""
     offsets = np.linspace(-1, 1, n)
     wobble = spread * np.where(np.arange(n) % 2, 1, -1)
-    return {
-        8 * 2**i: mean + offsets + (wobble if i == 3 else 0) for i, mean in enumerate(means)
-    }
+    return {8 * 2**i: mean + offsets + (wobble if i == 3 else 0) for i, mean in enumerate(means)}
 
 
 REFERENCE = NgramReference(order=5, train_bytes=1000, nats_per_token=3.0, nats_per_byte=1.0)
@@ -85,9 +83,7 @@ def test_the_order_of_contexts_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize(("length", "contexts"), [(128, [16, 32, 64, 128]), (8, [1, 2, 4, 8])])
-def test_the_gate_looks_at_eighths_of_the_training_length(
-    length: int, contexts: list[int]
-) -> None:
+def test_the_gate_looks_at_eighths_of_the_training_length(length: int, contexts: list[int]) -> None:
     assert lengths.gate_contexts(length) == contexts
 
 

@@ -114,6 +114,7 @@ def eval_lengths(arguments: RunsAndOverrides = None) -> None:
     """Measure trained runs at many test lengths, under one or many rescalings."""
     from posbench import launch, runs
     from posbench.evaluate import lengths
+    from posbench.evaluate.plan import plan
 
     given = arguments or []
     places, overrides = _split(given)
@@ -122,7 +123,7 @@ def eval_lengths(arguments: RunsAndOverrides = None) -> None:
         places = [sweeps[0].name]
     if not places:
         raise ConfigError("RUN is missing: name a run folder, a folder of runs, or name=NAME")
-    plans = [lengths.plan(run, sweeps) for run in runs.find(places, sweeps[0].runs_root)]
+    plans = [plan(run, sweeps) for run in runs.find(places, sweeps[0].runs_root)]
     total = sum(len(dict.fromkeys([*p.needed(), *p.wanted()])) for p in plans)
     with console.steps("eval-lengths", total) as report:
         folders = [lengths.evaluate(p, report) for p in plans]
@@ -267,9 +268,10 @@ def main() -> None:
     except PosbenchError as error:
         console.error(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        console.note("posbench: interrupted; the same command goes on from the last checkpoint")
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == 130:  # what typer makes of KeyboardInterrupt
+            console.note("posbench: interrupted; the same command goes on from the last checkpoint")
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

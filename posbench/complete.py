@@ -14,23 +14,29 @@ from posbench import registry, settings
 def train(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """Overrides of `posbench train`."""
     groups = ["posenc", "positions", "data", "model", "optimizer", "experiment"]
-    return _overrides(groups, _keys(settings.RunConfig), args, incomplete)
+    return _overrides(groups, _keys(settings.RunConfig), _typed(ctx), incomplete)
 
 
 def eval_lengths(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """Runs and overrides of `posbench eval-lengths`."""
     keys = [*_keys(settings.SweepConfig), "rescale.factor"]
-    return [*_overrides(["rescale"], keys, args, incomplete), *runs(ctx, args, incomplete)]
+    return [*_overrides(["rescale"], keys, _typed(ctx), incomplete), *runs(ctx, args, incomplete)]
 
 
 def runs(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """Names below `runs`, and run folders."""
-    if "=" in incomplete or (args and args[-1] == "="):
+    if "=" in incomplete or _typed(ctx)[-1:] == ["="]:
         return []
     folder = Path("runs")
     names = [p.name for p in folder.glob("[!.]*") if p.is_dir()] if folder.is_dir() else []
     found = [str(p.parent) for p in folder.glob("*/*/manifest.json")] if folder.is_dir() else []
     return [n for n in sorted([*names, *found]) if n.startswith(incomplete)]
+
+
+def _typed(ctx: Any) -> list[str]:
+    """Words before the one to complete: typer hands over no `args`, only what it parsed."""
+    given = (ctx.params.get(name) for name in ("overrides", "arguments", "where"))
+    return [word for words in given for word in words or ()]
 
 
 def _keys(schema: Any, prefix: str = "") -> list[str]:
@@ -47,7 +53,7 @@ def _keys(schema: Any, prefix: str = "") -> list[str]:
 
 def _overrides(groups: list[str], keys: list[str], args: list[str], incomplete: str) -> list[str]:
     """Completions of one word, in the form the shell wants (see the top of the file)."""
-    if incomplete == "=" and args:  # bash, nothing typed after '='
+    if not incomplete and args and args[-1] in groups:  # bash, nothing typed after '='
         return list(_options(groups, args[-1]))
     if len(args) > 1 and args[-1] == "=":  # bash, part of the option typed
         return [o for o in _options(groups, args[-2]) if o.startswith(incomplete)]

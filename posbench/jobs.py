@@ -3,8 +3,10 @@
 Hydra stops here. `prepare` writes nothing below `runs_root`, so that bad input costs nothing.
 """
 
+import dataclasses
 import logging
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -54,15 +56,27 @@ Settings = TypeVar("Settings")
 
 def _typed(cfg: DictConfig, schema: type[Settings]) -> Settings:
     """The dataclass that a composed config describes; its own checks run here."""
-    missing = sorted(OmegaConf.missing_keys(cfg))
-    if missing:
-        raise ConfigError(f"{missing[0]} must be given")
     try:
+        missing = sorted(OmegaConf.missing_keys(cfg))
+        if missing:
+            raise ConfigError(f"{missing[0]} must be given")
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), cfg))
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
     assert isinstance(config, schema)
+    for key in _extra(cfg, config):
+        raise ConfigError(f"{key} is unknown")
     return config
+
+
+def _extra(cfg: DictConfig, config: Any, prefix: str = "") -> Iterator[str]:
+    """Keys of a composed config that are no fields of its dataclass."""
+    known = {f.name for f in dataclasses.fields(config)}
+    for key in map(str, cfg):
+        if key not in known:
+            yield prefix + key
+        elif dataclasses.is_dataclass(value := getattr(config, key)):
+            yield from _extra(cfg[key], value, f"{prefix}{key}.")
 
 
 def run_config(cfg: DictConfig, preset: str) -> RunConfig:

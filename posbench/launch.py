@@ -77,7 +77,11 @@ def _groups() -> set[str]:
 def _check_group(override: Override) -> None:
     """ConfigError for an option that a group does not have, listing those it has."""
     group = override.key_or_group
-    if group not in _groups() or override.is_delete():
+    if group not in _groups():
+        return
+    if override.is_delete() or (group in registry.PACKAGES and override.value() is None):
+        if group in registry.PACKAGES:
+            raise ConfigError(f"{override.input_line}: {group} must be given")
         return
     values: Any
     if override.is_sweep_override():
@@ -190,7 +194,8 @@ def train(
 def sweeps(overrides: Sequence[str]) -> list[settings.SweepConfig]:
     """Settings of every combination of rescaling and protocol that the overrides ask for."""
     with _hydra():
-        return [jobs.sweep_config(cfg) for cfg in _sweep_configs(overrides)]
+        found = [jobs.sweep_config(cfg) for cfg in _sweep_configs(overrides)]
+    return list({settings.digest(settings.changed(s)): s for s in reversed(found)}.values())[::-1]
 
 
 def sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from posbench import registry
 from posbench.encodings.base import Context, PositionalEncoding
-from posbench.errors import RunError
+from posbench.errors import ConfigError, RunError
 from posbench.positions.base import PositionSampler
 from posbench.settings import ModelConfig, RunConfig, geometry
 
@@ -265,3 +265,13 @@ def load_weights(model: Decoder, path: Path) -> None:
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(f"{path}: damaged checkpoint ({reason})") from None
+
+
+def checked(config: RunConfig, weights: Path, vocab_size: int) -> PositionalEncoding:
+    """The encoding of a stored run; RunError where settings and weights do not make a model."""
+    try:
+        model = build(config, vocab_size)
+    except ConfigError as error:
+        raise RunError(f"{weights.parent.parent}: {error}") from None
+    load_weights(model, weights)
+    return model.posenc

@@ -68,7 +68,7 @@ def rate(config: TrainConfig, step: int) -> float:
     """Share of the peak learning rate at a step (0-based): linear rise, level, linear fall."""
     warmup, decay = config.warmup * config.steps, config.decay * config.steps
     up = min(1.0, (step + 1) / warmup) if warmup else 1.0
-    left = min(1.0, (config.steps - step) / decay) if decay else 1.0
+    left = min(1.0, (config.steps - 1 - step) / decay) if decay else 1.0
     return up * (config.final_lr + (1 - config.final_lr) * left)
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import posbench
 from posbench import registry
 from posbench.errors import ConfigError, DataError, RunError
 from posbench.files import write_json
-from posbench.settings import SCHEMA, RunConfig
+from posbench.settings import SCHEMA, RunConfig, changed, digest
 
 MANIFEST = "manifest.json"
 CHECKPOINT = "checkpoint"
@@ -100,7 +101,7 @@ class Run:
     def status(self) -> str:
         return str(self.manifest["status"])
 
-    @property
+    @cached_property
     def config(self) -> RunConfig:
         """The run's settings, rebuilt and checked."""
         return rebuild(self.manifest["config"], self.path)
@@ -161,6 +162,8 @@ def new_manifest(config: RunConfig, run_id: str, argv: Sequence[str]) -> dict[st
         "code": code_version(),
         "environment": environment(),
         "config": asdict(config),
+        "config_sha256": digest(changed(config), 64),
+        "dtype": config.train.precision,
     }
 
 

@@ -144,8 +144,11 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         one_of("optimizer.name", self.name, ("adamw", "muon"))
-        if self.weight_decay < 0:
+        if not self.weight_decay >= 0:
             raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must not be negative")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optimizer.{name}={getattr(self, name)}: must be in [0, 1)")
         if not self.muon_lr_factor > 0:
             raise ConfigError(f"optimizer.muon_lr_factor={self.muon_lr_factor}: must be above 0")
 

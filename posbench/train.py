@@ -22,7 +22,7 @@ from posbench import model as models
 from posbench import optim, runs
 from posbench.data import windows
 from posbench.data.dataset import Dataset
-from posbench.errors import ConfigError, TrainingFailed
+from posbench.errors import ConfigError, RunError, TrainingFailed
 from posbench.files import write_atomic
 from posbench.settings import RunConfig, TrainConfig
 
@@ -78,6 +78,10 @@ def run(
     main = state.is_main_process
     with runs.locked(out) if main else contextlib.nullcontext():
         manifest = runs.new_manifest(config, out.name, argv or runs.argv())
+        if (out / runs.MANIFEST).is_file():
+            before = runs.Run.open(out).manifest
+            if before.get("config_sha256") != manifest["config_sha256"]:
+                raise RunError(f"{out}: holds a run of other settings")
         record = runs.Run(out, {**manifest, "data": runs.facts(data)}, writes=main)
         record.update()
         if main:
@@ -110,11 +114,13 @@ class _Loop:
         report: Callable[[Progress], None],
     ):
         from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
 
         self.config, self.record, self.data, self.report = config, record, data, report
         train = config.train
         if train.threads:
             torch.set_num_threads(train.threads)
+        AcceleratorState._reset_state()  # an earlier run here may have had another precision
         self.accelerator = Accelerator(
             mixed_precision="bf16" if train.precision == "bf16" else "no",
             cpu=device(train.device, "train.device").type == "cpu",
@@ -133,6 +139,7 @@ class _Loop:
         train = self.config.train
         began, seen = time.perf_counter(), 0
         val_loss: float | None = None
+        value: float | None = None
         with self._log() as log:
             for step in range(self.start, train.steps):
                 loss = self._step(step)
@@ -160,7 +167,7 @@ class _Loop:
                     done % train.checkpoint_every == 0 or last
                 ) and self.accelerator.is_main_process:
                     self._save(done)
-        self._finish(val_loss, time.perf_counter() - began, seen)
+        self._finish(value, val_loss, time.perf_counter() - began, seen)
 
     def _step(self, step: int) -> Tensor:
         """One optimizer step; returns the loss, still on the device."""
@@ -213,7 +220,11 @@ class _Loop:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         save_model(self.accelerator.unwrap_model(self.model), str(aside / runs.WEIGHTS))
-        states = {"step": step, "optimizers": [o.state_dict() for o in self.optimizers]}
+        states = {
+            "step": step,
+            "optimizers": [o.state_dict() for o in self.optimizers],
+            "weights_sha256": runs.file_sha256(aside / runs.WEIGHTS),
+        }
         torch.save(states, aside / "optimizer.pt")
         runs.replace_folder(aside, self.record.path / runs.CHECKPOINT)
 
@@ -225,6 +236,8 @@ class _Loop:
             return 0
         try:
             states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
+            if runs.file_sha256(folder / runs.WEIGHTS) != states["weights_sha256"]:
+                raise RunError("damaged checkpoint")
             models.load_weights(self.model, folder / runs.WEIGHTS)
             self.states, step = states, int(states["step"])
         except Exception:  # a damaged checkpoint is worth no more than none
@@ -237,7 +250,9 @@ class _Loop:
             for optimizer, state in zip(optimizers, self.states["optimizers"], strict=True):
                 optimizer.load_state_dict(state)
 
-    def _finish(self, val_loss: float | None, seconds: float, tokens: int) -> None:
+    def _finish(
+        self, loss: float | None, val_loss: float | None, seconds: float, tokens: int
+    ) -> None:
         self.accelerator.wait_for_everyone()
         if val_loss is None:
             val_loss = self._validate()
@@ -247,6 +262,7 @@ class _Loop:
         self.record.update(
             status="finished",
             finished=runs.now(),
+            train_loss=loss,
             val_loss=val_loss,
             parameters={
                 "total": sum(p.numel() for p in self.model.parameters()),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-WORDS = "the of a state house people law peace year work nation world great new".split()
+WORDS = ["the", "of", "a", "state", "house", "people", "law", "peace", "year", "work", "nation"]
 #: overrides of a run that takes a fraction of a second
 TINY = [
     "data=text",

@@ -219,7 +219,7 @@ def test_an_experiment_is_overridden_by_what_is_typed() -> None:
 
 
 def names_of(*overrides: str) -> list[str]:
-    from posbench.evaluate.lengths import row_name
+    from posbench.evaluate.plan import row_name
 
     found = launch.sweeps(overrides)
     return [row_name(registry.get("rescale", s.rescale.name)(s.rescale)) for s in found]

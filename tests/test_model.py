@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import yaml
-from oracles import SCHEMES, normal, positions, rule, scheme, shape, tiny_model, tokens
+from oracles import RULES, SCHEMES, normal, positions, rule, scheme, shape, tiny_model, tokens
 
 from posbench import model as models
 from posbench.encodings.base import Context
@@ -213,16 +213,45 @@ def test_unscaled_t5_starts_with_smaller_query_projections():
         torch.testing.assert_close(plain(tokens(20)), unscaled(tokens(20)), rtol=0, atol=1e-4)
 
 
+#: the last ones (whose block computes nothing else), all, the last, and others
+SCORED = [[17, 18, 19], list(range(20)), [19], [0, 7, 8, 19], [0, 1, 2], [4], [18]]
+
+
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_some_positions_alone_are_those_of_the_full_pass(name, style):
-    model = tiny_model(name, style=style)
+    model = tiny_model(name, style=style, qk_norm=style == "llama")
     ids = tokens(20)
-    where = torch.tensor([0, 7, 8, 19])
     with torch.no_grad():
-        some, full = model.logits(model.hidden(ids)[:, where]), model(ids)
-    assert full.shape == (2, 20, 61)
-    torch.testing.assert_close(some, full[:, where], rtol=0, atol=1e-5)
+        full = model(ids)
+        assert full.shape == (2, 20, 61)
+        for where in map(torch.tensor, SCORED):
+            some = model.logits(model.hidden(ids, scored_S=where))
+            assert some.shape == (2, len(where), 61)
+            torch.testing.assert_close(some, full[:, where], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("id", RULES)
+def test_some_positions_alone_under_a_rescaling(id):
+    name, options = RULES[id]
+    model = tiny_model("rope", train_length=8).double()
+    posenc = rule(name, **options).applied(model.posenc, 8, 20)
+    with torch.no_grad():
+        full = model.hidden(tokens(20), posenc)
+        for where in map(torch.tensor, SCORED):
+            some = model.hidden(tokens(20), posenc, scored_S=where)
+            torch.testing.assert_close(some, full[:, where], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_gradients_do_not_depend_on_how_positions_are_picked(name):
+    """The last block computes only the last positions; a bias in training has its own kernel."""
+    model, where = tiny_model(name).double(), torch.tensor([17, 18, 19])
+    alone, picked = model.hidden(tokens(20), scored_S=where), model.hidden(tokens(20))[:, where]
+    weights = [p for n, p in model.named_parameters() if "final_norm" not in n]
+    got, wanted = (torch.autograd.grad(x.pow(2).sum(), weights) for x in (alone, picked))
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from posbench.encodings.base import PositionalEncoding
+from posbench.encodings.base import PositionalEncoding, wide
 from posbench.registry import register
 from posbench.settings import Geometry
 
@@ -37,5 +37,6 @@ class Alibi(PositionalEncoding):
         self.slopes = slopes(geometry.n_heads)
 
     def distance_bias(self, distance_N: Tensor) -> Tensor:
-        slope = torch.tensor(self.slopes, dtype=torch.float64, device=distance_N.device)
-        return -(slope[:, None] * distance_N.double()).float()
+        kind = wide(distance_N.device)
+        slope = torch.tensor(self.slopes, dtype=kind, device=distance_N.device)
+        return -(slope[:, None] * distance_N.to(kind)).float()

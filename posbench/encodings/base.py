@@ -55,6 +55,11 @@ class Tied:
     used: str
 
 
+def wide(device: torch.device) -> torch.dtype:
+    """Type in which tables are computed: float64, or float32 where a device has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 class PositionalEncoding(nn.Module):
     """Base class; without overridden hooks it is NoPE.
 
@@ -153,6 +158,8 @@ class PositionalEncoding(nn.Module):
     def replace(self, **attributes: Any) -> "PositionalEncoding":
         """A shallow copy with other attributes; parameters are shared, nothing else is touched."""
         new = copy.copy(self)
+        for kind in ("_parameters", "_buffers", "_modules"):
+            new.__dict__[kind] = dict(self.__dict__[kind])
         for name, value in attributes.items():
             setattr(new, name, value)
         return new

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posbench.encodings.base import Context, PositionalEncoding, Tied
+from posbench.encodings.base import Context, PositionalEncoding, Tied, wide
 from posbench.errors import ConfigError
 from posbench.registry import register
 from posbench.rescale.base import Ladder, Rescale
@@ -24,9 +24,12 @@ def matched_base(train_length: int) -> float:
 
 
 def rotate_half_split(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn pairs (p, p + d/2) of the last axis by angles whose cos and sin are [..., d/2]."""
+    """Turn pairs (p, p + d/2) of the last axis by angles whose cos and sin are [..., d/2].
+
+    Computed in the tables' type, cast back once.
+    """
     a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
 
 
 @register
@@ -58,7 +61,10 @@ class Rope(PositionalEncoding):
         length = geometry.train_length
         self.base = matched_base(length) if isinstance(config.base, str) else float(config.base)
         if self.base <= 1:
-            raise ConfigError(f"posenc.base={self.base:g}: must be above 1")
+            raise ConfigError(
+                f"posenc.base={config.base}: must be above 1"
+                + (f", and is {self.base:g} at train.seq_len={length}" if length < 16 else "")
+            )
         exponent = torch.arange(0, geometry.head_dim, 2, dtype=torch.float64) / geometry.head_dim
         #: [d/2] float64; a plain attribute, so that a cast of the module cannot round it
         self.inv_freq = self.base**-exponent
@@ -71,11 +77,12 @@ class Rope(PositionalEncoding):
 
     def angles(self, pos_BTA: Tensor) -> Tensor:
         """Angle [B or 1, T, d/2] of every pair, in float64 (float32 where a device has none)."""
-        wide = torch.float32 if pos_BTA.device.type == "mps" else torch.float64
-        return pos_BTA[..., 0].to(wide)[..., None] * self.inv_freq.to(pos_BTA.device, wide)
+        kind = wide(pos_BTA.device)
+        return pos_BTA[..., 0].to(kind)[..., None] * self.inv_freq.to(pos_BTA.device, kind)
 
     def tables(self, pos: Tensor, dtype: torch.dtype, ctx: Context) -> tuple[Tensor, Tensor]:
-        """cos and sin [B or 1, 1, T, d/2], once per pass."""
+        """cos and sin [B or 1, 1, T, d/2], once per pass; never below float32."""
+        dtype = torch.promote_types(dtype, torch.float32)
 
         def build() -> tuple[Tensor, Tensor, Tensor]:
             angle = self.angles(pos)[:, None]

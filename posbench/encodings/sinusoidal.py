@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posbench.encodings.base import PositionalEncoding
+from posbench.encodings.base import PositionalEncoding, wide
 from posbench.errors import ConfigError
 from posbench.registry import register
 from posbench.settings import Geometry
@@ -40,10 +40,11 @@ class Sinusoidal(PositionalEncoding):
             raise ConfigError(f"posenc.base={config.base}: must be above 1")
 
     def table(self, pos: Tensor) -> Tensor:
-        """Embedding [..., D] of positions [...], in float64."""
+        """Embedding [..., D] of positions [...], in float64 (float32 where a device has none)."""
         width = self.geometry.d_model
-        exponent = torch.arange(0, width, 2, dtype=torch.float64, device=pos.device) / width
-        angle = pos.double()[..., None] * self.config.base**-exponent
+        kind = wide(pos.device)
+        exponent = torch.arange(0, width, 2, dtype=kind, device=pos.device) / width
+        angle = pos.to(kind)[..., None] * self.config.base**-exponent
         table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
         return table * (self.config.rms / 0.5**0.5)
 

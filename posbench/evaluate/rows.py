@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from posbench.evaluate import lengths, protocols, references, statistics
-from posbench.evaluate.lengths import PLAIN, Cell, Key, Plan
+from posbench.evaluate import protocols, references, statistics
+from posbench.evaluate.plan import PLAIN, Cell, Key, Plan, gate_contexts, rule_options
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic
 
+LENGTHS, BLOCKS = "lengths.csv", "blocks.csv"
 COLUMNS = [
     "run_id", "name", "posenc", "preset", "positions", "rescale", "factor", "scale", "data",
     "tokenizer", "tier", "track", "seed", "protocol", "train_len", "test_len", "ratio", "n_docs",
@@ -53,7 +54,7 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
             | {
                 "rescale": rule.name,
                 "factor": rule.factor,
-                "options": " ".join(lengths.rule_options(rule)),
+                "options": " ".join(rule_options(rule)),
                 "scale": rule.scale(todo.train_length, key.length),
                 "status": cell.status,
                 "stamp": stamp,
@@ -147,7 +148,7 @@ def _gate(
     todo: Plan, cells: dict[Key, Cell], ngram: references.NgramReference, over: str
 ) -> dict[str, Any]:
     """The gate on the unscaled model; not passed where it cannot be measured."""
-    contexts = lengths.gate_contexts(todo.train_length)
+    contexts = gate_contexts(todo.train_length)
     found = {c: cells.get(Key(PLAIN, protocols.by_context(c), c)) for c in contexts}
     cells_at = {c: cell for c, cell in found.items() if cell is not None and cell.status == "ok"}
     if len(cells_at) < len(contexts):
@@ -177,7 +178,7 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
         what = {
             "rescale": rule.name if rule else PLAIN,
             "factor": rule.factor if rule else "",
-            "options": " ".join(lengths.rule_options(rule)) if rule else "",
+            "options": " ".join(rule_options(rule)) if rule else "",
             "protocol": protocol,
             "test_len": key.length,
         }
@@ -187,5 +188,5 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
 
 def write(table: Table, folder: Path) -> None:
     """lengths.csv and blocks.csv, floats at full precision."""
-    write_atomic(folder / lengths.BLOCKS, table.blocks.to_csv(index=False))
-    write_atomic(folder / lengths.LENGTHS, table.lengths.to_csv(index=False))
+    write_atomic(folder / BLOCKS, table.blocks.to_csv(index=False))
+    write_atomic(folder / LENGTHS, table.lengths.to_csv(index=False))

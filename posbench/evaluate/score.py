@@ -78,6 +78,15 @@ def batches(windows: Iterable[Window], tokens: int) -> Iterator[list[Window]]:
         yield batch
 
 
+def _fitting(model: Decoder, whole: Iterable[list[Window]], limit: float) -> Iterator[list[Window]]:
+    """Batches cut into smaller ones where all their windows together would not fit."""
+    for batch in whole:
+        n, length, scored = len(batch), len(batch[0].inputs), len(batch[0].scored)
+        while n > 1 and memory_needed(model, n, length, scored) > limit:
+            n = (n + 1) // 2
+        yield from (batch[i : i + n] for i in range(0, len(batch), n))
+
+
 @torch.inference_mode()
 def score(
     model: Decoder,
@@ -94,7 +103,7 @@ def score(
     """
     device = next(model.parameters()).device
     blocks: dict[tuple[str, int], Block] = {}
-    for batch in batches(windows, batch_tokens):
+    for batch in _fitting(model, batches(windows, batch_tokens), limit):
         inputs = torch.stack([torch.as_tensor(w.inputs) for w in batch]).to(device)
         labels = torch.stack([torch.as_tensor(w.labels) for w in batch])
         scored = torch.as_tensor(batch[0].scored)

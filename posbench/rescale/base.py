@@ -45,7 +45,7 @@ class Rescale:
         factor = getattr(config, "factor", None)
         if isinstance(factor, str) and factor != "auto":
             raise ConfigError(f"rescale.factor={factor}: a number of at least 1, or auto")
-        if isinstance(factor, int | float) and not factor >= 1:
+        if isinstance(factor, int | float) and not 1 <= factor < math.inf:
             raise ConfigError(f"rescale.factor={factor}: must be at least 1, or auto")
 
     @property
@@ -76,8 +76,8 @@ class Rescale:
 
 
 def ramp_blend(inv_freq: Tensor, keep: Tensor, scale: float) -> Tensor:
-    """theta' = (1 - keep) * theta / s + keep * theta."""
-    return (1 - keep) * inv_freq / scale + keep * inv_freq
+    """theta' = (1 - keep) * theta / s + keep * theta; exactly theta at s = 1."""
+    return inv_freq * (keep + (1 - keep) / scale)
 
 
 def kept_by_turns(ladder: Ladder, alpha: float, beta: float) -> Tensor:

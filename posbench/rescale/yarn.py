@@ -31,8 +31,7 @@ def kept_by_index(ladder: Ladder, alpha: float, beta: float, truncate: bool) -> 
     if truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, ladder.dim - 1)
-    if low == high:
-        high += 0.001
+    high = max(high, low + 0.001)
     pairs = torch.arange(ladder.dim // 2, dtype=torch.float64)
     return 1 - ((pairs - low) / (high - low)).clamp(0, 1)
 

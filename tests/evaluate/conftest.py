@@ -25,8 +25,9 @@ def sweep() -> Callable[..., Any]:
 def measured(run: Any, *sweeps: Any, **evaluation: Any) -> Path:
     """The folder of an evaluation; without sweeps the unscaled model under `evaluation`."""
     from posbench.evaluate import lengths
+    from posbench.evaluate import plan as planning
 
-    return lengths.evaluate(lengths.plan(run, list(sweeps) or [sweep_of(**evaluation)]))
+    return lengths.evaluate(planning.plan(run, list(sweeps) or [sweep_of(**evaluation)]))
 
 
 @pytest.fixture(scope="session")

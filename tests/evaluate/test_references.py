@@ -12,7 +12,8 @@ from scipy import stats
 
 from posbench import registry, train
 from posbench.data.dataset import load
-from posbench.evaluate import lengths, references, rows
+from posbench.evaluate import plan as planning
+from posbench.evaluate import references, rows
 from posbench.evaluate.ngram import Ngram
 from posbench.evaluate.references import NgramReference, gate
 from posbench.settings import EvalConfig
@@ -84,7 +85,7 @@ def test_the_order_of_contexts_does_not_matter() -> None:
 
 @pytest.mark.parametrize(("length", "contexts"), [(128, [16, 32, 64, 128]), (8, [1, 2, 4, 8])])
 def test_the_gate_looks_at_eighths_of_the_training_length(length: int, contexts: list[int]) -> None:
-    assert lengths.gate_contexts(length) == contexts
+    assert planning.gate_contexts(length) == contexts
 
 
 def test_the_gate_of_an_evaluation_is_on_the_unscaled_model_and_the_same_targets(

@@ -143,6 +143,15 @@ def test_scaled_beta_keeps_the_share_of_the_ladder(name):
     assert torch.equal(*same)
 
 
+def test_cut_offs_of_yarn_may_lie_past_the_last_pair():
+    """Only the head size less one bounds them, as in the released code: here from 2 to 6 of 4."""
+    trained = rope(8, 2048, 72.0)
+    found = rule("yarn", factor=4).applied(trained, 2048, 2048)
+    kept = torch.tensor([1, 1, 1, 0.75], dtype=torch.float64)
+    wanted = trained.inv_freq * (kept + (1 - kept) / 4)
+    torch.testing.assert_close(found.inv_freq, wanted, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("alpha", [12.0, 20.0])
 def test_pairs_below_alpha_are_interpolated_by_yarn(alpha):
     """At 64 tokens no pair turns more than 10.2 times, so all of them stand below alpha."""

@@ -107,10 +107,17 @@ def test_ntk_by_parts_is_llama3(dim, length, factor, alpha, beta):
     torch.testing.assert_close(found.inv_freq, wanted, rtol=2e-5, atol=0)
 
 
-@pytest.mark.parametrize("base", [72.0, 500000.0])
-def test_other_bases(base):
-    found = rule("yarn", factor=8.0).applied(rope(64, 128, base), 128, 128)
-    wanted, _ = theirs(64, 128, "yarn", base=base, factor=8.0, original_max_position_embeddings=128)
+#: in the last two a cut-off lies past the last pair, and past the head size
+@pytest.mark.parametrize(
+    ("dim", "length", "base"),
+    [(64, 128, 72.0), (64, 128, 500000.0), (8, 2048, 72.0), (8, 32768, 72.0)],
+)
+@pytest.mark.parametrize("truncate", [True, False])
+def test_yarn_on_other_bases(dim, length, base, truncate):
+    rescale = rule("yarn", factor=8.0, truncate=truncate)
+    found = rescale.applied(rope(dim, length, base), length, length)
+    parameters = {"factor": 8.0, "truncate": truncate, "original_max_position_embeddings": length}
+    wanted, _ = theirs(dim, length, "yarn", base=base, **parameters)
     torch.testing.assert_close(found.inv_freq, wanted, rtol=2e-5, atol=0)
 
 

@@ -3,7 +3,7 @@
 import glob
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from posbench.data.corpora.base import Corpus, Document
@@ -40,7 +40,7 @@ class Text(Corpus):
         """Settings of `data=text`."""
 
         #: a file, a folder, or a glob such as `notes/**/*.md`
-        path: str = "???"
+        path: str = field(default="???", metadata={"identity": False})
 
     @property
     def origin(self) -> str:

@@ -191,8 +191,8 @@ class EvalConfig:
     lengths: list[int] | None = None
     #: the first n documents of the targets file; null = all
     docs: int | None = None
-    #: blocks of scored tokens in each document
-    blocks: int = 4
+    #: blocks of scored tokens in each document; null = 4, or as many as the targets hold
+    blocks: int | None = None
     protocol: str = "same_targets"
     #: a row that would need more is refused; GiB; null = 80 % of what is free
     memory_limit: float | None = _aside(None)

@@ -34,7 +34,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "run_id": todo.run.manifest["run_id"],
             "lengths": todo.lengths,
             "rescalings": list(todo.rules()),
-            "eval": asdict(todo.sweeps[0].eval),
+            "eval": asdict(todo.eval),
             "code": runs.code_version(),
             "environment": runs.environment(),
         }
@@ -97,7 +97,7 @@ class _Scorer:
 
     def __init__(self, todo: Plan):
         self.todo = todo
-        self.config = config = todo.sweeps[0].eval
+        self.config = config = todo.eval
         if config.threads:
             import torch
 

@@ -2,21 +2,24 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from posbench import model as models
 from posbench import registry, runs, settings, train
 from posbench.data.dataset import Dataset
+from posbench.data.targets import SHORTEST
 from posbench.encodings.base import UnsupportedRescale
 from posbench.errors import ConfigError, DataError
 from posbench.evaluate import protocols
 from posbench.evaluate.score import Block
 from posbench.rescale.base import Rescale
-from posbench.settings import SweepConfig
+from posbench.settings import EvalConfig, SweepConfig
 
 #: the rescaling `none`: the trained model as it is
 PLAIN = "none"
+#: blocks of a document unless eval.blocks says otherwise
+BLOCKS = 4
 
 
 @dataclass
@@ -42,28 +45,27 @@ class Plan:
 
     run: runs.Run
     data: Dataset
-    sweeps: list[SweepConfig]
-    lengths: list[int]
+    #: (rescaling, protocol) of the rows, in the order given
+    rows: list[tuple[Rescale, str]]
+    #: with lengths and blocks filled in
+    eval: EvalConfig
 
     @property
     def train_length(self) -> int:
         return self.run.config.train.seq_len
 
+    @property
+    def lengths(self) -> list[int]:
+        assert self.eval.lengths is not None
+        return self.eval.lengths
+
     def rules(self) -> dict[str, Rescale]:
         """Rescalings by their row name, in the order given."""
-        found = {}
-        for sweep in self.sweeps:
-            rule = registry.get("rescale", sweep.rescale.name)(sweep.rescale)
-            found[row_name(rule)] = rule
-        return found
+        return {row_name(rule): rule for rule, _ in self.rows}
 
     def wanted(self) -> list[Key]:
         """The rows' cells: ascending lengths within a rescaling and protocol."""
-        keys = []
-        for sweep in self.sweeps:
-            rule = row_name(registry.get("rescale", sweep.rescale.name)(sweep.rescale))
-            keys += [Key(rule, sweep.eval.protocol, length) for length in self.lengths]
-        return keys
+        return [Key(row_name(r), protocol, n) for r, protocol in self.rows for n in self.lengths]
 
     def needed(self) -> list[Key]:
         """The cells of the references: contexts of the gate, crop, and T = L of each protocol."""
@@ -72,7 +74,8 @@ class Plan:
             return []
         keys = [Key(PLAIN, protocols.by_context(c), c) for c in gate_contexts(L)]
         keys.append(Key(PLAIN, protocols.STRIDE1, L))
-        keys += [Key(PLAIN, p, L) for p in {s.eval.protocol for s in self.sweeps} if L >= 64]
+        if L >= SHORTEST:
+            keys += [Key(PLAIN, p, L) for p in sorted({protocol for _, protocol in self.rows})]
         return keys
 
     @property
@@ -82,8 +85,8 @@ class Plan:
             "schema": settings.SCHEMA,
             "weights": self.run.manifest["weights_sha256"],
             "targets": self.data.targets.sha256,
-            "lengths": self.lengths,
-            "sweeps": [settings.changed(s) for s in self.sweeps],
+            "eval": settings.changed(replace(self.eval, protocol=protocols.SAME_TARGETS)),
+            "rows": [[settings.changed(rule.config), protocol] for rule, protocol in self.rows],
         }
         return self.run.path / "evals" / settings.digest(identity)
 
@@ -110,28 +113,35 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
     run.require_finished()
     _ = run.weights
     data = runs.load_dataset(run)
+    L = run.config.train.seq_len
     encoding = models.checked(run.config, run.weights, data.tokenizer.vocab_size)
+    rows = []
     for sweep in sweeps:
         rule = registry.get("rescale", sweep.rescale.name)(sweep.rescale)
         with contextlib.suppress(UnsupportedRescale):
-            rule.applied(encoding, run.config.train.seq_len, run.config.train.seq_len)
-    config = sweeps[0].eval
+            rule.applied(encoding, L, L)
+        rows.append((rule, sweep.eval.protocol))
+    return Plan(run, data, rows, _filled(sweeps[0].eval, run, data))
+
+
+def _filled(config: EvalConfig, run: runs.Run, data: Dataset) -> EvalConfig:
+    """Evaluation settings with nothing left open, checked against the run's targets."""
     train.device(config.device, "eval.device")
-    longest, available = data.targets.longest, len(data.targets.documents)
-    lengths = config.lengths or protocols.default_lengths(run.config.train.seq_len, longest)
+    targets = data.targets
+    lengths = config.lengths or protocols.default_lengths(run.config.train.seq_len, targets.longest)
     if not lengths:
-        raise DataError(
-            f"eval.lengths: the held-out text of {run.path} holds {longest} tokens only"
-        )
-    if max(lengths) > longest:
+        raise DataError(f"eval.lengths: {run.path} has only {targets.longest} held-out tokens")
+    if max(lengths) > targets.longest:
         raise DataError(
             f"eval.lengths={max(lengths)}: the held-out documents of data={data.name} allow at "
-            f"most {longest} tokens"
+            f"most {targets.longest} tokens"
         )
+    available = len(targets.documents)
     if config.docs is not None and config.docs > available:
         raise ConfigError(f"eval.docs={config.docs}: the targets hold {available} documents")
-    if config.blocks > data.targets.blocks:
+    if config.blocks is not None and config.blocks > targets.blocks:
         raise ConfigError(
-            f"eval.blocks={config.blocks}: the targets hold {data.targets.blocks} blocks a document"
+            f"eval.blocks={config.blocks}: the targets hold {targets.blocks} blocks a document"
         )
-    return Plan(run, data, list(sweeps), lengths)
+    blocks = config.blocks or min(BLOCKS, targets.blocks)
+    return replace(config, lengths=lengths, blocks=blocks)

@@ -12,19 +12,18 @@ SAME_TARGETS, NONOVERLAPPING, STRIDE1 = "same_targets", "nonoverlapping", "strid
 
 
 def read(protocol: str, data: Dataset, length: int, config: EvalConfig) -> Iterator[Window]:
-    """Windows of a protocol at a test length.
+    """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open.
 
     same_targets     the frozen targets, each block read once with `length` tokens
     nonoverlapping   every target of the documents once, in disjoint windows of `length` tokens
     stride1          the frozen targets, each token read with exactly `length` tokens before it;
                      at the training length this is the reference `crop`
     """
-    blocks = min(config.blocks, data.targets.blocks)
     if protocol == NONOVERLAPPING:
         return windows.disjoint_windows(data, length, config.docs)
     if protocol == STRIDE1:
-        return windows.stride1_windows(data, length, config.docs, blocks)
-    return windows.target_windows(data, length, config.docs, blocks)
+        return windows.stride1_windows(data, length, config.docs, config.blocks)
+    return windows.target_windows(data, length, config.docs, config.blocks)
 
 
 def mean_context(protocol: str, data: Dataset, length: int) -> float:

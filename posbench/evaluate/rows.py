@@ -42,7 +42,7 @@ class Table:
 def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
     """Rows, blocks and the gate of an evaluation."""
     over = OVER_BLOCKS if todo.data.split["contiguous"] else OVER_DOCUMENTS
-    ngram = references.ngram(todo.data, todo.sweeps[0].eval)
+    ngram = references.ngram(todo.data, todo.eval)
     gate = _gate(todo, cells, ngram, over)
     stamp = _stamp(todo, gate)
     rules = todo.rules()

@@ -57,8 +57,9 @@ reproduce-all: $(READY)  ## Train, sweep and report every scheme (EXPERIMENT=dem
 	$(BIN)/posbench train experiment=$(EXPERIMENT) posenc=$(SCHEMES) \
 	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) train.threads=1 -m \
 	  hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS)
-	$(BIN)/posbench eval-lengths $(EXPERIMENT) runs_root=$(RUNS) \
-	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] $(EVAL) > /dev/null
+	ls -d $(RUNS)/$(EXPERIMENT)/*-s[0-9]* | sort -r | xargs -P $(JOBS) -I RUN \
+	  $(BIN)/posbench eval-lengths RUN rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] \
+	  eval.threads=1 $(EVAL) > /dev/null
 	$(BIN)/posbench report $(EXPERIMENT) --runs-root $(RUNS) --out $(OUT)
 
 freeze: $(READY)  ## Rebuild the frozen targets and tokenizers of the built-in corpora

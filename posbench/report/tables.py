@@ -1,12 +1,12 @@
-"""The table: perplexity and its ratio to L, for a terminal and as Markdown."""
+"""The table for a terminal: perplexity, its ratio to L, the order of rescalings, notes."""
 
 import math
 import textwrap
 from collections.abc import Callable, Iterable
 
 import pandas as pd
-from tabulate import tabulate
 
+from posbench.report.orders import order_lines
 from posbench.report.sections import Cell, Entry, Section, sections
 
 #: status of a row without numbers -> its word in the table
@@ -32,7 +32,7 @@ def _scientific(value: float, digits: int) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def _plain(value: float, scale: float) -> str:
+def plain(value: float, scale: float) -> str:
     """The value with the decimals that a number as large as `scale` deserves."""
     if math.isinf(value):
         return ">1e300"
@@ -47,7 +47,7 @@ def _half(value: float, scale: float) -> str:
         return ">1e300"
     if scale >= 9999.5 or value >= 9999.5:
         return _scientific(value, 0)
-    text = _plain(value, scale)
+    text = plain(value, scale)
     if value and float(text) == 0 and scale < 99.95:
         text = f"{value:.2f}"  # a narrow interval is not an interval of nothing
     return text[1:] if text.startswith("0.") and len(text) == 4 else text
@@ -61,12 +61,12 @@ def value_cell(cell: Cell, width: int) -> str:
     half = (exp(cell.hi) - exp(cell.lo)) / 2 if cell.hi <= CEILING else math.nan
     forms = []
     if math.isfinite(half):
-        text, spread = _plain(value, value), _half(half, value)
+        text, spread = plain(value, value), _half(half, value)
         short = f"{half:.0f}" if half < 9999.5 else _scientific(half, 0)
         forms = [f"{text} ±{spread}", f"{text}±{spread}", f"{text} ±{short}", f"{text}±{short}"]
         if value >= 9999.5:
             forms += [f"{_scientific(value, 0)}±{spread}"]
-    forms += [_plain(value, value), _scientific(value, 0) if math.isfinite(value) else ">1e300"]
+    forms += [plain(value, value), _scientific(value, 0) if math.isfinite(value) else ">1e300"]
     return next((form for form in forms if len(form) <= width), forms[-1][:width])
 
 
@@ -83,10 +83,10 @@ def ratio_cell(cell: Cell, width: int = 99) -> str:
     ratio = ratio_of(cell)
     if math.isnan(ratio):
         return MISSING
-    return f"{ratio:.2f}" if ratio < 999.5 else _plain(ratio, max(ratio, 9999.5))
+    return f"{ratio:.2f}" if ratio < 999.5 else plain(ratio, max(ratio, 9999.5))
 
 
-def _head(length: int, train_len: int, width: int = 99) -> str:
+def head(length: int, train_len: int, width: int = 99) -> str:
     """`256 2x`"""
     multiple = f"{length / train_len:.3g}x"
     text = f"{length} {multiple}"
@@ -95,7 +95,7 @@ def _head(length: int, train_len: int, width: int = 99) -> str:
     return text if len(text) <= width else str(length)
 
 
-def _ngram(section: Section) -> str:
+def ngram_line(section: Section) -> str:
     """The reference line under the perplexities; empty when it was not computed."""
     known = {
         length: exp(cell.ngram)
@@ -105,7 +105,7 @@ def _ngram(section: Section) -> str:
     }
     if not known:
         return ""
-    texts = {length: _plain(value, value) for length, value in sorted(known.items())}
+    texts = {length: plain(value, value) for length, value in sorted(known.items())}
     if len(set(texts.values())) == 1:
         each = next(iter(texts.values()))
     else:
@@ -128,7 +128,7 @@ def _unsupported(section: Section) -> list[str]:
     ]
 
 
-def _notes(section: Section, shown: Iterable[str]) -> list[str]:
+def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
     """Footnotes: stamps, short words, options that follow L, rescalings that do not apply."""
     notes = [f"* {line}" for line in section.stamp_lines()]
     words = set(shown)
@@ -139,7 +139,7 @@ def _notes(section: Section, shown: Iterable[str]) -> list[str]:
     return [*notes, *([", ".join(legend)] if legend else []), *tied, *_unsupported(section)]
 
 
-def _lines(section: Section) -> list[tuple[str, str, Entry]]:
+def lines_of(section: Section) -> list[tuple[str, str, Entry]]:
     """(name, its continuation, entry): runs, with their rescalings indented below."""
     lines = []
     last = None
@@ -159,7 +159,7 @@ def _lines(section: Section) -> list[tuple[str, str, Entry]]:
     return lines
 
 
-def _title(section: Section, short: bool) -> str:
+def title_of(section: Section, short: bool) -> str:
     unit = f"over {section.unit()}"
     kind = "± is the 95 % half width" if short else "brackets are 95 % intervals"
     intervals = f"{kind} {unit}" if section.has_intervals else "no intervals (one unit)"
@@ -174,7 +174,7 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _terminal_section(section: Section, width: int) -> list[str]:
-    lines = _lines(section)
+    lines = lines_of(section)
     name_width = max([len("perplexity"), *(min(len(name), NAME_WIDTH) for name, _, _ in lines)])
     most = max(1, (width - name_width) // (CELL_WIDTH + 1))
     n_parts = -(-len(section.lengths) // most)
@@ -183,7 +183,7 @@ def _terminal_section(section: Section, width: int) -> list[str]:
     shown: list[str] = []
 
     def block(title: str, lengths: list[int], draw: Callable[[Cell, int], str]) -> list[str]:
-        heads = [_head(length, section.train_len, pitch - 1).rjust(pitch) for length in lengths]
+        heads = [head(length, section.train_len, pitch - 1).rjust(pitch) for length in lengths]
         out = [title.ljust(name_width) + "".join(heads)]
         for name, rest, entry in lines:
             cells = [entry.cells.get(length) for length in lengths]
@@ -200,14 +200,16 @@ def _terminal_section(section: Section, width: int) -> list[str]:
         return [line.rstrip() for line in out]
 
     parts = [section.lengths[i : i + per_part] for i in range(0, len(section.lengths), per_part)]
-    out = [*_wrap(_title(section, short=True), width), ""]
+    out = [*_wrap(title_of(section, short=True), width), ""]
     for part in parts:
         out += [*block("perplexity", part, value_cell), ""]
-    if reference := _ngram(section):
+    if reference := ngram_line(section):
         out[-1:] = [*_wrap(reference, width, "  "), ""]
     for part in parts:
         out += [*block(f"ratio to {section.train_len}", part, ratio_cell), ""]
-    for note in _notes(section, shown):
+    if orders := order_lines(section):
+        out += [*_wrap(orders[0], width), *orders[1:], ""]
+    for note in notes_of(section, shown):
         out += _wrap(note, width, "  ")
     return out
 
@@ -216,82 +218,3 @@ def terminal_table(rows: pd.DataFrame, width: int = 80) -> str:
     """Perplexities, then ratios to L, no line longer than `width`; one section per protocol etc."""
     parts = ["\n".join(_terminal_section(s, width)).rstrip() for s in sections(rows)]
     return "\n\n".join(parts) + "\n"
-
-
-def _full(cell: Cell | None) -> str:
-    """`18.6 [18.2, 19.0]`"""
-    if cell is None:
-        return MISSING
-    if cell.status != "ok":
-        return REFUSALS.get(cell.status, cell.status)
-    value = exp(cell.nll)
-    text = _plain(value, value)
-    if math.isnan(cell.lo) or math.isnan(cell.hi):
-        return text
-    low, high = exp(cell.lo), exp(cell.hi)
-    decimals = min(value, 99.0)  # the ends keep the decimals of the value
-    ends = [
-        _plain(end, end if end >= 9999.5 or value >= 99.95 else decimals) for end in (low, high)
-    ]
-    return f"{text} [{ends[0]}, {ends[1]}]"
-
-
-def _at_length(entry: Entry, train_len: int, name: str) -> float:
-    """A field at L, else at the first length that has it."""
-    own = entry.cells.get(train_len)
-    cells = ([own] if own else []) + (list(entry.cells.values()) if name == "crop" else [])
-    return next((v for cell in cells if (v := getattr(cell, name)) == v), math.nan)
-
-
-def _markdown_section(section: Section) -> str:
-    lines = _lines(section)
-    heads = [_head(length, section.train_len) for length in section.lengths]
-    shown: list[str] = []
-
-    def name_of(name: str, rest: str) -> str:
-        inner = name.lstrip()
-        indent = "&nbsp;&nbsp;" if inner != name else ""
-        star = "*" if inner.endswith("*") else ""
-        label = f"{inner.removesuffix('*')} {rest}".strip()
-        return f"{indent}{label}{' ' + chr(92) + '*' if star else ''}"
-
-    values, ratios = [], []
-    for name, rest, entry in lines:
-        label = name_of(name, rest)
-        cells = [entry.cells.get(length) for length in section.lengths]
-        if not entry.cells:
-            values.append([label] + [""] * (len(cells) + 2))
-            ratios.append([label] + [""] * len(cells))
-            continue
-        texts = [_full(cell) for cell in cells]
-        shown += texts
-        crop = exp(_at_length(entry, section.train_len, "crop"))
-        bpb = _at_length(entry, section.train_len, "bpb")
-        extra = ["" if crop != crop else _plain(crop, crop), "" if bpb != bpb else f"{bpb:.3f}"]
-        values.append([label, *texts, *extra])
-        ratios.append([label] + [MISSING if c is None else ratio_cell(c) for c in cells])
-
-    def pipe(title: str, head: list[str], body: list[list[str]]) -> str:
-        align = ["left", *["right"] * len(head)]
-        return tabulate(
-            body, [title, *head], tablefmt="pipe", colalign=align, disable_numparse=True
-        )
-
-    base = f"ratio to L = {section.train_len}"
-    parts = [f"**{_title(section, short=False)}**"]
-    if values:
-        parts += [pipe("perplexity", [*heads, "crop", "bits per byte at L"], values)]
-        parts += [pipe(base, heads, ratios)]
-    facts = [_ngram(section)] if _ngram(section) else []
-    facts.append(
-        "crop: perplexity of the unscaled model with exactly the L tokens before each target"
-    )
-    facts += [note.replace("* ", "\\* ", 1) for note in _notes(section, shown)]
-    return "\n\n".join([*parts, "\n".join(f"- {fact}" for fact in facts)])
-
-
-def markdown_table(rows: pd.DataFrame) -> str:
-    """As `terminal_table`, with whole intervals, the crop reference and bits per byte, in GitHub's
-    Markdown.
-    """
-    return "\n\n".join(_markdown_section(section) for section in sections(rows)) + "\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 from posbench.files import write_atomic
 from posbench.report.collect import Collected, collect
 from posbench.report.figures import perplexity_figure, ratio_figure
-from posbench.report.tables import markdown_table
+from posbench.report.markdown import markdown_table
 
 
 def write_report(run_dirs: Sequence[Path], out: Path) -> Collected:

@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 
 from posbench.report.collect import collect
-from posbench.report.sections import Cell
-from posbench.report.tables import markdown_table, ratio_cell, terminal_table, value_cell
+from posbench.report.markdown import markdown_table
+from posbench.report.orders import order_lines
+from posbench.report.sections import Cell, sections
+from posbench.report.tables import ratio_cell, terminal_table, value_cell
 
 from .conftest import LENGTHS, PLAIN, Rule, Runs, demo_curves
 
@@ -77,7 +79,7 @@ def test_refusals_are_words_with_a_legend(demo_rows: pd.DataFrame) -> None:
     assert learned.split()[-4:] == ["len"] * 4
     assert "len = unsupported_length" in table
     assert table.count("unsupported_rescale: pi@8 (of none, t5)") == 1
-    assert "resc" not in table.replace("unsupported_rescale", "")
+    assert not re.search(r"\bresc\b", table)
 
 
 def test_stamps_are_marked_and_explained(runs: Runs) -> None:
@@ -183,3 +185,23 @@ def test_overflow_is_a_number_not_an_error() -> None:
     huge = Cell("ok", 5000.0, 4000.0, 6000.0, 3.0, 3.0, 3.0, 1.0, 22, 32, 1)
     assert value_cell(huge, 9) == ">1e300"
     assert ratio_cell(huge) == ">1e300"
+
+
+def test_an_order_is_one_line_only_where_the_runs_agree(runs: Runs) -> None:
+    def curves(pi: float, yarn: float) -> dict[Rule, list[float | str]]:
+        """Both rescalings equal up to L = 128; `pi` and `yarn` at 256; equal order beyond."""
+        return {
+            PLAIN: CURVE,
+            ("pi", "8", ""): [25.0, 25.0, pi, 40.0, 50.0, "nonfinite"],
+            ("yarn", "8", ""): [25.0, 25.0, yarn, 30.0, 40.0, 45.0],
+            ("yarn", "8", "beta=auto"): [1.0] * 6,
+        }
+
+    dirs = [runs.add("rope", curves(26.0, 27.0)), runs.add("rope_matched", curves(27.0, 26.0))]
+    lines = order_lines(sections(collect(dirs).pooled)[0])
+    assert [line.split() for line in lines[1:]] == [
+        ["@8", "2x", "rope", "pi", "<", "yarn"],
+        ["rope_matched", "yarn", "<", "pi"],
+        ["@8", "4x", "all", "runs", "yarn", "<", "pi"],
+        ["@8", "8x", "all", "runs", "yarn", "<", "pi"],
+    ]

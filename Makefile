@@ -1,6 +1,6 @@
 # Every target works in a clean clone: the virtual environment is made on first use.
 .DEFAULT_GOAL := help
-.PHONY: help install fix check test test-all smoke reproduce-all freeze clean
+.PHONY: help install fix lint check test test-all smoke reproduce-all freeze clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -37,11 +37,12 @@ fix: $(READY)  ## Format and mend what can be mended
 	$(BIN)/ruff format posbench conf tests
 	$(BIN)/ruff check --fix posbench conf tests
 
-check: $(READY)  ## Lint, types and the fast tests
+lint: $(READY)  ## Format, lint and types, nothing is changed
 	$(BIN)/ruff format --check posbench conf tests
 	$(BIN)/ruff check posbench conf tests
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+check: lint test  ## Lint, types and the fast tests
 
 test: $(READY)  ## The fast tests
 	$(BIN)/python -m pytest -n 2 -m 'not slow'

@@ -1,6 +1,6 @@
-"""Small texts, and a disk cache of the test session's own."""
+"""Small texts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,6 @@ def prose(seed: int, words: int) -> str:
     joints = [" ", " ", " ", " ", ", ", ".\n", "\n\n", "  "]
     chosen = zip(rng.choice(WORDS, words), rng.choice(joints, words), strict=True)
     return "".join(word + joint for word, joint in chosen)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keeps the user's own cache out of the tests."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POSBENCH_CACHE", str(folder))
-        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.posbench-ready
-# pinned versions; torch first, because a plain `torch` may bring a CUDA build of several GB
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# the versions that the published results were made with
 CONSTRAINTS := .ci/constraints.txt
 
 # what reproduce-all trains and measures
@@ -29,6 +29,7 @@ install: $(READY)  ## Make the virtual environment and install posbench with its
 $(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c $(CONSTRAINTS) pip setuptools wheel
+	@# first and alone, so that the pinned build is taken before anything asks for another
 	$(PIP) install -q -c $(CONSTRAINTS) torch
 	$(PIP) install -q -c $(CONSTRAINTS) -e '.[dev,launch]'
 	@touch $@
@@ -54,14 +55,18 @@ smoke: $(READY)  ## Two schemes through the whole chain, in under 2 minutes
 	$(MAKE) --no-print-directory reproduce-all EXPERIMENT=smoke SCHEMES=alibi,rope \
 	  RESCALE=none,yarn FACTORS=8 EVAL='eval.docs=4 eval.blocks=1' OUT=$(RUNS)/smoke/report
 
+# a run that diverges (exit code 1) does not keep the others out of the report
 reproduce-all: $(READY)  ## Train, sweep and report every scheme (EXPERIMENT=demo SEEDS=1)
+	@set -e; code=0; \
 	$(BIN)/posbench train experiment=$(EXPERIMENT) posenc=$(SCHEMES) \
 	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) train.threads=1 -m \
-	  hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS)
-	ls -d $(RUNS)/$(EXPERIMENT)/*-s[0-9]* | sort -r | xargs -P $(JOBS) -I RUN \
-	  $(BIN)/posbench eval-lengths RUN rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] \
-	  eval.threads=1 $(EVAL) > /dev/null
-	$(BIN)/posbench report $(EXPERIMENT) --runs-root $(RUNS) --out $(OUT)
+	  hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) || code=$$?; \
+	[ $$code -le 1 ] || exit $$code; \
+	grep -l '"status": "finished"' $(RUNS)/$(EXPERIMENT)/*/manifest.json | xargs -n 1 dirname | \
+	  sort -r | xargs -P $(JOBS) -I RUN $(BIN)/posbench eval-lengths RUN \
+	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] eval.threads=1 $(EVAL) > /dev/null; \
+	$(BIN)/posbench report $(EXPERIMENT) --runs-root $(RUNS) --out $(OUT); \
+	exit $$code
 
 freeze: $(READY)  ## Rebuild the frozen targets and tokenizers of the built-in corpora
 	$(BIN)/python -m posbench.data.freeze

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posbench import __version__, complete, console
-from posbench.errors import ConfigError, PosbenchError
+from posbench.errors import ConfigError, PosbenchError, RunError
 
 if TYPE_CHECKING:
     from posbench import jobs, registry
@@ -123,7 +123,12 @@ def eval_lengths(arguments: RunsAndOverrides = None) -> None:
         places = [sweeps[0].name]
     if not places:
         raise ConfigError("RUN is missing: name a run folder, a folder of runs, or name=NAME")
-    plans = [plan(run, sweeps) for run in runs.find(places, sweeps[0].runs_root)]
+    found, unfinished = runs.find(places, sweeps[0].runs_root)
+    for run in unfinished:
+        console.note(f"{run.path}: passed over, its training is not finished ({run.status})")
+    if not found:
+        raise RunError(f"{' '.join(places)}: no finished run")
+    plans = [plan(run, sweeps) for run in found]
     total = sum(len(dict.fromkeys([*p.needed(), *p.wanted()])) for p in plans)
     with console.steps("eval-lengths", total) as report:
         folders = [lengths.evaluate(p, report) for p in plans]
@@ -167,7 +172,8 @@ def report(
     from posbench.report import tables
     from posbench.report.write import write_report
 
-    found = runs.find(where or ["default"], runs_root)
+    finished, unfinished = runs.find(where or ["default"], runs_root)
+    found = finished + unfinished
     if out is None:
         parents = {run.path.resolve().parent for run in found}
         if len(parents) > 1:

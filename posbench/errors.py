@@ -11,6 +11,10 @@ class ConfigError(PosbenchError):
     """An option is unknown, has a wrong value, or contradicts another one."""
 
 
+class UnsupportedRescale(ConfigError):
+    """A rescaling has nothing to change here; a sweep keeps it as a row."""
+
+
 class DataError(PosbenchError):
     """A corpus, tokenizer or targets file is missing, damaged, too small or not the right one."""
 

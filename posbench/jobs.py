@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from posbench import console, registry, runs
-from posbench.errors import ConfigError, PosbenchError
+from posbench.errors import ConfigError, PosbenchError, RunError
 from posbench.settings import RunConfig, SweepConfig, run_id
 
 log = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ def prepare(cfg: DictConfig, preset: str) -> Prepared:
     data = _dataset(OmegaConf.to_yaml(OmegaConf.structured(config.data), sort_keys=True))
     windows.validation_windows(data, config.train.seq_len, 1)
     windows.training_batch(data, config.train.seq_len, 1, 0, 0)
+    config.data = registry.get("data", config.data.name).located(config.data)
     folder = Path(config.runs_root) / config.name / run_id(config, data.content_sha256)
     return Prepared(config, data, folder)
 
@@ -118,7 +119,10 @@ def train_job(cfg: DictConfig) -> Outcome:
     hydra = HydraConfig.get()
     ready = prepare(cfg, hydra.runtime.choices["posenc"])
     folder = str(ready.folder)
-    done = finished(ready)
+    try:
+        done = finished(ready)
+    except PosbenchError as error:
+        return Outcome(folder, "failed", message=str(error))
     if done is not None:
         return Outcome(folder, "reused", done.manifest.get("val_loss"))
     argv = ["posbench", "train", *hydra.overrides.task]
@@ -145,10 +149,12 @@ def finished(ready: Prepared) -> runs.Run | None:
     run = runs.Run.open(ready.folder)
     if run.status != "finished":
         return None
-    then, here = run.manifest.get("code", {}), runs.code_version()
-    if then.get("posbench") != here["posbench"]:
+    try:
+        _ = run.weights
+    except RunError as error:
+        raise RunError(f"{error}; --fresh trains it again") from None
+    if run.manifest.get("code", {}).get("sources") != runs.code_version()["sources"]:
         console.note(
-            f"{ready.folder}: reused, though trained by posbench {then.get('posbench')} "
-            f"(this is {here['posbench']}); --fresh trains it again"
+            f"{ready.folder}: reused, though trained by other code; --fresh trains it again"
         )
     return run

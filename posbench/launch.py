@@ -79,8 +79,8 @@ def _check_group(override: Override) -> None:
     group = override.key_or_group
     if group not in _groups():
         return
-    if override.is_delete() or (group in registry.PACKAGES and override.value() is None):
-        if group in registry.PACKAGES:
+    if override.is_delete() or override.value() is None:
+        if group != "experiment":
             raise ConfigError(f"{override.input_line}: {group} must be given")
         return
     values: Any

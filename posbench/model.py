@@ -182,7 +182,7 @@ class Decoder(nn.Module):
         ctx = Context(self.sampler.consecutive)
         x_BTD = posenc.embed(self.tokens(tokens_BT), pos_BTA)
         last = None
-        if scored_S is not None and int(scored_S[0]) == length - len(scored_S):
+        if scored_S is not None and scored_S.tolist() == list(range(length))[-len(scored_S) :]:
             last = len(scored_S)
         for layer, block in enumerate(self.blocks):
             final = layer == len(self.blocks) - 1

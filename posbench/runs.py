@@ -13,8 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,18 @@ def code_version() -> dict[str, Any]:
     inside = git("ls-files", "--error-unmatch", str(Path(__file__))) is not None
     return {
         "posbench": posbench.__version__,
+        "sources": _sources(),
         "commit": git("rev-parse", "HEAD") if inside else None,
         "dirty": bool(git("status", "--porcelain", "--", str(here))) if inside else None,
     }
+
+
+@cache
+def _sources() -> str:
+    """Hash of the package's source files."""
+    here = Path(__file__).parent
+    files = sorted(here.rglob("*.py"))
+    return digest([[p.relative_to(here).as_posix(), file_sha256(p)] for p in files], 16)
 
 
 def environment() -> dict[str, Any]:
@@ -187,46 +196,51 @@ def locked(folder: Path) -> Iterator[None]:
 def replace_folder(aside: Path, target: Path) -> None:
     """Put a finished folder in the place of an old one."""
     old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
     if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
         os.replace(target, old)
     os.replace(aside, target)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def checkpoint_folder(run: Path) -> Path | None:
-    """The newest complete checkpoint; also finds one whose swap was interrupted."""
-    for name in (CHECKPOINT, f".{CHECKPOINT}.old"):
+    """The newest checkpoint; also finds one whose swap was interrupted."""
+    for name in (CHECKPOINT, f".{CHECKPOINT}.old", f".{CHECKPOINT}.new"):
         if (run / name / WEIGHTS).is_file():
             return run / name
     return None
 
 
-def find(arguments: Sequence[str], runs_root: str) -> list[Run]:
-    """Runs named on the command line: a run folder, a folder of runs, or a name below runs_root."""
+def find(arguments: Sequence[str], runs_root: str) -> tuple[list[Run], list[Run]]:
+    """Runs named on the command line: a run folder, a folder of runs, or a name below runs_root.
+
+    Of a folder of runs the unfinished ones come apart, second.
+    """
     found: dict[Path, Run] = {}
+    unfinished: dict[Path, Run] = {}
     for argument in arguments:
-        place = Path(argument)
-        if not place.exists():
-            below = Path(runs_root) / argument
-            if not below.is_dir():
-                raise RunError(
-                    f"{argument}: no such folder, and no name below runs_root={runs_root}"
-                )
+        place, below = Path(argument), Path(runs_root) / argument
+        if below.is_dir() and place.name == argument:  # a name, not a path
             place = below
+        if not place.exists():
+            raise RunError(f"{argument}: no such folder, and no name below runs_root={runs_root}")
         if (place / MANIFEST).is_file():
-            paths = [place]
-        else:
-            paths = sorted(p.parent for p in place.glob(f"*/{MANIFEST}")) if place.is_dir() else []
-        if not paths:
+            found.setdefault(place.resolve(), Run.open(place))
+            continue
+        inside = [Run.open(p.parent) for p in sorted(place.glob(f"*/{MANIFEST}"))]
+        if not inside:
             raise RunError(f"{argument}: not a run folder, and it holds no runs")
-        for path in paths:
-            found.setdefault(path.resolve(), Run.open(path))
-    return list(found.values())
+        for run in inside:
+            group = found if run.status == "finished" else unfinished
+            group.setdefault(run.path.resolve(), run)
+    return list(found.values()), list(unfinished.values())
 
 
-def load_dataset(run: Run) -> Any:
-    """The run's data; DataError unless corpus, tokenizer and targets are those of its training."""
+def load_dataset(run: Run, path: str | None = None) -> Any:
+    """The run's data; DataError unless corpus, tokenizer and targets are those of its training.
+
+    `path` is where the run's own text lies now, if it was moved.
+    """
     from posbench.data import dataset
     from posbench.data.tokenizer import Tokenizer
 
@@ -238,6 +252,12 @@ def load_dataset(run: Run) -> Any:
     tokenizer = Tokenizer.load(file)
     if tokenizer.sha256 != recorded.get("tokenizer_sha256"):
         raise DataError(f"{file}: the tokenizer's hash differs from the run's")
+    if path is not None:
+        if not hasattr(config.data, "path"):
+            raise ConfigError(
+                f"data.path={path}: {run.path} was trained on data={config.data.name}"
+            )
+        config = replace(config, data=replace(config.data, path=path))
     data = dataset.load(config.data, tokenizer)
     for what in ("content_sha256", "targets_sha256"):
         if facts(data)[what] != recorded.get(what):

@@ -222,11 +222,20 @@ class EvalConfig:
 
 
 @dataclass
+class DataPlace:
+    """Where a run's own text lies now."""
+
+    #: for runs of data=text whose text was moved; its content must be the same
+    path: str | None = _aside(None)
+
+
+@dataclass
 class SweepConfig:
     """One rescaling and one protocol of `posbench eval-lengths`."""
 
     rescale: Any = dataclasses.MISSING
     eval: EvalConfig = field(default_factory=EvalConfig)
+    data: DataPlace = field(default_factory=DataPlace)
     runs_root: str = _aside("runs")
     #: evaluate the runs of this name
     name: str | None = _aside(None)

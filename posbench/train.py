@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -82,6 +83,8 @@ def run(
             before = runs.Run.open(out).manifest
             if before.get("config_sha256") != manifest["config_sha256"]:
                 raise RunError(f"{out}: holds a run of other settings")
+            if before.get("data") != runs.facts(data):
+                raise RunError(f"{out}: holds a run on other data, tokenizer or targets")
         record = runs.Run(out, {**manifest, "data": runs.facts(data)}, writes=main)
         record.update()
         if main:
@@ -126,6 +129,9 @@ class _Loop:
             cpu=device(train.device, "train.device").type == "cpu",
         )
         self.model = models.build(config, data.tokenizer.vocab_size)
+        #: seconds that earlier legs of this run took
+        self.earlier = 0.0
+        self.began = time.perf_counter()
         self.start = self._restore_weights()
         self.model.to(self.accelerator.device)
         optimizers = optim.build(self.model, config)
@@ -137,7 +143,7 @@ class _Loop:
     def go(self) -> None:
         """Train to the last step."""
         train = self.config.train
-        began, seen = time.perf_counter(), 0
+        self.began, seen = time.perf_counter(), 0
         val_loss: float | None = None
         value: float | None = None
         with self._log() as log:
@@ -156,7 +162,7 @@ class _Loop:
                             f"try a lower train.lr (now {optim.peak(train):g})"
                         )
                     fresh = val_loss if done % train.val_every == 0 or last else None
-                    rate = seen / (time.perf_counter() - began)
+                    rate = seen / (time.perf_counter() - self.began)
                     line = {"step": done, "loss": value, "val_loss": fresh}
                     log(
                         line
@@ -167,7 +173,7 @@ class _Loop:
                     done % train.checkpoint_every == 0 or last
                 ) and self.accelerator.is_main_process:
                     self._save(done)
-        self._finish(value, val_loss, time.perf_counter() - began, seen)
+        self._finish(value, val_loss)
 
     def _step(self, step: int) -> Tensor:
         """One optimizer step; returns the loss, still on the device."""
@@ -224,6 +230,7 @@ class _Loop:
             "step": step,
             "optimizers": [o.state_dict() for o in self.optimizers],
             "weights_sha256": runs.file_sha256(aside / runs.WEIGHTS),
+            "seconds": self._seconds(),
         }
         torch.save(states, aside / "optimizer.pt")
         runs.replace_folder(aside, self.record.path / runs.CHECKPOINT)
@@ -240,7 +247,10 @@ class _Loop:
                 raise RunError("damaged checkpoint")
             models.load_weights(self.model, folder / runs.WEIGHTS)
             self.states, step = states, int(states["step"])
-        except Exception:  # a damaged checkpoint is worth no more than none
+            self.earlier = float(states["seconds"])
+        except (RunError, OSError, RuntimeError, ValueError, KeyError, UnpicklingError):
+            # a damaged checkpoint is worth no more than none
+            self.record.update(restarted=f"damaged checkpoint ({folder.name})")
             models.initialise(self.model, self.config.seed)
             return 0
         return min(step, self.config.train.steps)
@@ -250,15 +260,19 @@ class _Loop:
             for optimizer, state in zip(optimizers, self.states["optimizers"], strict=True):
                 optimizer.load_state_dict(state)
 
-    def _finish(
-        self, loss: float | None, val_loss: float | None, seconds: float, tokens: int
-    ) -> None:
+    def _seconds(self) -> float:
+        """Seconds of training so far, earlier legs included."""
+        return self.earlier + time.perf_counter() - self.began
+
+    def _finish(self, loss: float | None, val_loss: float | None) -> None:
+        seconds = self._seconds()
         self.accelerator.wait_for_everyone()
         if val_loss is None:
             val_loss = self._validate()
         weights = self.record.path / runs.CHECKPOINT / runs.WEIGHTS
         own = sum(p.numel() for p in self.model.posenc.parameters())
         config: TrainConfig = self.config.train
+        tokens = config.steps * config.batch_size * config.seq_len
         self.record.update(
             status="finished",
             finished=runs.now(),
@@ -270,7 +284,7 @@ class _Loop:
                 "positional": own,
             },
             tied=[vars(t) for t in self.model.posenc.tied()],
-            tokens=config.steps * config.batch_size * config.seq_len,
+            tokens=tokens,
             seconds=round(seconds, 1),
             tokens_per_s=round(tokens / seconds) if seconds else None,
             device=str(self.accelerator.device),

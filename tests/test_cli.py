@@ -388,7 +388,6 @@ BAD_EVALUATIONS = [
     (["rescale=dynamic_ntk", "rescale.mode=half"], ["rescale.mode=half", "full, incremental"]),
     (["rescale=yarn", "rescale.beta=much"], ["rescale.beta=much"]),
     (["rescale=yarn", "rescale.alpha=64"], ["rescale.alpha=64", "rescale.beta"]),
-    (["rescale=yarn", "rescale.beta=auto"], ["rescale.beta=auto", "L = 64"]),
     (["rescale=yarn", "rescale.truncate=perhaps"], ["rescale.truncate", "perhaps"]),
     (["~rescale"], ["rescale"]),
 ]

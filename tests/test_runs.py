@@ -38,7 +38,7 @@ def test_a_finished_manifest_says_what_the_result_depends_on(trained_here: Any) 
     assert found["status"] == "finished"
     assert found["started"] <= found["finished"]
     assert found["schema"] == 1
-    assert set(found["code"]) == {"posbench", "commit", "dirty"}
+    assert set(found["code"]) == {"posbench", "commit", "dirty", "sources"}
     assert found["argv"] == ["posbench", "train"]
     assert set(found["environment"]) >= {"python", "torch", "platform", "threads"}
     assert found["config"]["train"]["steps"] == 60 and found["config"]["seed"] == 0
@@ -179,9 +179,21 @@ def test_find_takes_folders_names_and_folders_of_runs(
     expected = [trained.path.resolve()]
     root = str(tmp_path / "runs")
     for argument in (str(trained.path), str(trained.path.parent), "default"):
-        assert [r.path.resolve() for r in runs.find([argument], root)] == expected
+        found, unfinished = runs.find([argument], root)
+        assert [r.path.resolve() for r in found] == expected and not unfinished
     both = [str(trained.path), "default", str(trained.path.relative_to(tmp_path))]
-    assert [r.path.resolve() for r in runs.find(both, root)] == expected
+    assert [r.path.resolve() for r in runs.find(both, root)[0]] == expected
+
+
+def test_find_sets_unfinished_runs_of_a_folder_apart(trained: Any, tmp_path: Path) -> None:
+    other = tmp_path / "runs" / "default" / "half"
+    shutil.copytree(trained.path, other)
+    runs.Run.open(other).update(status="interrupted")
+    found, unfinished = runs.find(["default"], str(tmp_path / "runs"))
+    assert [r.path.name for r in found] == [trained.path.name]
+    assert [r.path.name for r in unfinished] == ["half"]
+    named, nothing = runs.find([str(other)], "runs")
+    assert [r.path.name for r in named] == ["half"] and not nothing
 
 
 def test_find_refuses_what_holds_no_run(trained: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ N distances. The order of operations in a layer is fixed, see `posbench.attentio
 """
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,15 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from posbench.errors import PosbenchError
+from posbench.errors import ConfigError, UnsupportedRescale
 from posbench.settings import Geometry
 
 if TYPE_CHECKING:
     from posbench.rescale.base import Rescale
-
-
-class UnsupportedRescale(PosbenchError):
-    """The scheme has nothing that this rescaling could change; a sweep keeps it as a row."""
 
 
 class Context:
@@ -58,6 +55,12 @@ class Tied:
 def wide(device: torch.device) -> torch.dtype:
     """Type in which tables are computed: float64, or float32 where a device has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def check_rms(rms: float) -> None:
+    """Refuse a root mean square of an embedding that is not a positive number."""
+    if not 0 < rms < math.inf:
+        raise ConfigError(f"posenc.rms={rms}: must be above 0")
 
 
 class PositionalEncoding(nn.Module):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posbench.encodings.base import PositionalEncoding
+from posbench.encodings.base import PositionalEncoding, check_rms
 from posbench.registry import register
 from posbench.settings import Geometry
 
@@ -31,6 +31,7 @@ class Learned(PositionalEncoding):
 
     def __init__(self, config: Config, geometry: Geometry):
         super().__init__(config, geometry)
+        check_rms(config.rms)
         self.table = nn.Parameter(torch.empty(geometry.train_length, geometry.d_model))
 
     @property

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,7 +61,7 @@ class Rope(PositionalEncoding):
             raise ConfigError(f"posenc.base={config.base}: a number above 1, or matched")
         length = geometry.train_length
         self.base = matched_base(length) if isinstance(config.base, str) else float(config.base)
-        if self.base <= 1:
+        if not 1 < self.base < math.inf:
             raise ConfigError(
                 f"posenc.base={config.base}: must be above 1"
                 + (f", and is {self.base:g} at train.seq_len={length}" if length < 16 else "")
@@ -84,15 +85,12 @@ class Rope(PositionalEncoding):
         """cos and sin [B or 1, 1, T, d/2], once per pass; never below float32."""
         dtype = torch.promote_types(dtype, torch.float32)
 
-        def build() -> tuple[Tensor, Tensor, Tensor]:
+        def build() -> tuple[Tensor, Tensor, Any]:
             angle = self.angles(pos)[:, None]
-            return (
-                angle.cos().to(dtype),
-                angle.sin().to(dtype),
-                pos,
-            )  # pos is kept: its id is the key
+            # kept with the tables, so that no other object can get these ids
+            return angle.cos().to(dtype), angle.sin().to(dtype), (self, pos)
 
-        cos, sin, _ = ctx.once(("rope", id(pos), dtype), build)
+        cos, sin, _ = ctx.once(("rope", id(self), id(pos), dtype), build)
         return cos, sin
 
     def rotate(

@@ -1,11 +1,12 @@
 """Fixed sine and cosine embedding."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from posbench.encodings.base import PositionalEncoding, wide
+from posbench.encodings.base import PositionalEncoding, check_rms, wide
 from posbench.errors import ConfigError
 from posbench.registry import register
 from posbench.settings import Geometry
@@ -36,8 +37,9 @@ class Sinusoidal(PositionalEncoding):
             raise ConfigError(
                 f"model.d_model={geometry.d_model}: posenc=sinusoidal needs an even width"
             )
-        if config.base <= 1:
+        if not 1 < config.base < math.inf:
             raise ConfigError(f"posenc.base={config.base}: must be above 1")
+        check_rms(config.rms)
 
     def table(self, pos: Tensor) -> Tensor:
         """Embedding [..., D] of positions [...], in float64 (float32 where a device has none)."""

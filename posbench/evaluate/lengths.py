@@ -12,19 +12,21 @@ from pathlib import Path
 
 from posbench import model as models
 from posbench import registry, runs, train
-from posbench.encodings.base import UnsupportedRescale
+from posbench.errors import UnsupportedRescale
 from posbench.evaluate import protocols, rows, score
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic, write_json
 
+#: finished cells of an evaluation that is interrupted, or that lacked memory and may be tried again
 CELLS = "cells.jsonl"
+OUT_OF_MEMORY = "out_of_memory"
 
 
 def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> Path:
     """Compute what is missing of an evaluation; returns its folder, complete."""
     folder = todo.folder
-    if is_finished(folder):
+    if is_finished(folder) and not (folder / CELLS).exists():
         return folder
     with runs.locked(folder):
         manifest = {
@@ -32,6 +34,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "started": runs.now(),
             "finished": None,
             "run_id": todo.run.manifest["run_id"],
+            "weights_sha256": todo.run.manifest["weights_sha256"],
             "lengths": todo.lengths,
             "rescalings": list(todo.rules()),
             "eval": asdict(todo.eval),
@@ -42,7 +45,8 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
         cells = _cells(todo, folder, report)
         made = rows.build(todo, cells)
         rows.write(made, folder)
-        (folder / CELLS).unlink(missing_ok=True)
+        if all(cell.status != OUT_OF_MEMORY for cell in cells.values()):
+            (folder / CELLS).unlink()
         manifest |= {"status": "finished", "finished": runs.now()}
         manifest |= {"gate": made.gate, "interval_over": made.interval_over}
         write_json(folder / runs.MANIFEST, manifest)
@@ -84,7 +88,10 @@ def _kept(path: Path) -> dict[Key, Cell]:
         try:
             stored = json.loads(line)
             blocks = [Block(**b) for b in stored["cell"]["blocks"]]
-            cells[Key(**stored["key"])] = Cell(stored["cell"]["status"], blocks)
+            cell = Cell(stored["cell"]["status"], blocks)
+            if cell.status == OUT_OF_MEMORY:  # there may be more now
+                continue
+            cells[Key(**stored["key"])] = cell
         except (ValueError, KeyError, TypeError):
             break
         good.append(f"{line}\n")
@@ -130,5 +137,5 @@ class _Scorer:
                 self.limit,
             )
         except score.OutOfMemory:
-            return Cell("out_of_memory")
+            return Cell(OUT_OF_MEMORY)
         return Cell("ok", blocks) if score.finite(blocks) else Cell("nonfinite")

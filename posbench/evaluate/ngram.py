@@ -30,6 +30,8 @@ from posbench.errors import DataError
 MAX_ORDER = 8
 TRAIN_LIMIT = 64_000_000  # bytes of training text that are counted
 VALIDATION_LIMIT = 500_000  # bytes on which the order is chosen
+#: what a stored result is a function of besides the text
+ALGORITHM = f"modified Kneser-Ney 1, {MAX_ORDER}, {TRAIN_LIMIT}, {VALIDATION_LIMIT}"
 
 Query = tuple[bytes, int]
 Keys = npt.NDArray[np.uint64]

@@ -9,8 +9,7 @@ from posbench import model as models
 from posbench import registry, runs, settings, train
 from posbench.data.dataset import Dataset
 from posbench.data.targets import SHORTEST
-from posbench.encodings.base import UnsupportedRescale
-from posbench.errors import ConfigError, DataError
+from posbench.errors import ConfigError, DataError, UnsupportedRescale
 from posbench.evaluate import protocols
 from posbench.evaluate.score import Block
 from posbench.rescale.base import Rescale
@@ -58,6 +57,16 @@ class Plan:
     def lengths(self) -> list[int]:
         assert self.eval.lengths is not None
         return self.eval.lengths
+
+    def targets_hash(self, protocol: str) -> str:
+        """Hash of the targets that are scored: rows compare only where it is the same."""
+        documents = self.data.targets.documents[: self.eval.docs]
+        if protocol == protocols.NONOVERLAPPING:
+            chosen = [[d.id, self.data.targets.longest] for d in documents]
+        else:
+            chosen = [[d.id, *d.ends[: self.eval.blocks]] for d in documents]
+        content = [self.data.content_sha256, self.data.tokenizer.sha256, chosen]
+        return settings.digest(content, 12)
 
     def rules(self) -> dict[str, Rescale]:
         """Rescalings by their row name, in the order given."""
@@ -112,7 +121,7 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
     """Check a run, its data and the lengths; nothing is written."""
     run.require_finished()
     _ = run.weights
-    data = runs.load_dataset(run)
+    data = runs.load_dataset(run, sweeps[0].data.path)
     L = run.config.train.seq_len
     encoding = models.checked(run.config, run.weights, data.tokenizer.vocab_size)
     rows = []

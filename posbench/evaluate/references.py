@@ -9,7 +9,7 @@ import numpy as np
 from posbench.data import cache
 from posbench.data.dataset import Dataset
 from posbench.evaluate import statistics
-from posbench.evaluate.ngram import Ngram
+from posbench.evaluate.ngram import ALGORITHM, Ngram
 from posbench.settings import EvalConfig
 
 STAMP = "demo: below n-gram"
@@ -31,7 +31,7 @@ def ngram(data: Dataset, config: EvalConfig) -> NgramReference:
     """The best interpolated n-gram model (n <= 8, over bytes) on the frozen targets; cached."""
     chosen = {d.id: d.ends[: config.blocks] for d in data.targets.documents[: config.docs]}
     entry = "ngram-" + cache.key(
-        "modified Kneser-Ney", data.content_sha256, data.split["sha256"], data.targets.sha256
+        ALGORITHM, data.content_sha256, data.split["sha256"], data.targets.sha256
     )
     kept = cache.read(f"{entry}.json")
     found: dict[str, Any] | None = None

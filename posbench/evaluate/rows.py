@@ -88,7 +88,8 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
     means, weights = units(blocks, over)
     _, low, high = statistics.interval(means)
     crop = cells.get(Key(PLAIN, protocols.STRIDE1, todo.train_length))
-    base = cells.get(Key(PLAIN, key.protocol, todo.train_length), crop)
+    same = key.protocol == protocols.SAME_TARGETS
+    base = cells.get(Key(PLAIN, key.protocol, todo.train_length), crop if same else None)
     row: dict[str, Any] = {
         "n_docs": len({b.document for b in blocks}),
         "n_eff": statistics.n_effective(weights),
@@ -104,7 +105,7 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
         row["base_nll"] = statistics.summed(
             [b.nats for b in base.blocks], [b.tokens for b in base.blocks]
         )
-    if crop is not None and crop.status == "ok" and key.protocol == protocols.SAME_TARGETS:
+    if crop is not None and crop.status == "ok" and same:
         reference, _ = units(crop.blocks, over)
         row["crop_nll"] = statistics.summed(
             [b.nats for b in crop.blocks], [b.tokens for b in crop.blocks]
@@ -137,7 +138,7 @@ def _facts(todo: Plan, key: Key) -> dict[str, Any]:
         "train_len": todo.train_length,
         "test_len": key.length,
         "ratio": key.length / todo.train_length,
-        "targets_hash": todo.data.targets.sha256[:12],
+        "targets_hash": todo.targets_hash(key.protocol),
         "mean_context": protocols.mean_context(key.protocol, todo.data, key.length),
         "verdict": "",
         "dtype": "float32",

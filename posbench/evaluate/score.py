@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -65,12 +66,17 @@ def memory_limit(gib: float | None, device: torch.device) -> float:
     return 0.8 * psutil.virtual_memory().available
 
 
+def alike(one: Window, other: Window) -> bool:
+    """Whether two windows can share a batch: equal length, equal scored positions."""
+    return len(one.inputs) == len(other.inputs) and np.array_equal(one.scored, other.scored)
+
+
 def batches(windows: Iterable[Window], tokens: int) -> Iterator[list[Window]]:
     """Consecutive windows of one shape, up to `tokens` input tokens at a time (one at least)."""
     batch: list[Window] = []
     for window in windows:
-        full = batch and (len(batch) + 1) * len(window.inputs) > tokens
-        if batch and (full or len(window.inputs) != len(batch[0].inputs)):
+        full = (len(batch) + 1) * len(window.inputs) > tokens
+        if batch and (full or not alike(window, batch[0])):
             yield batch
             batch = []
         batch.append(window)

@@ -155,6 +155,9 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             if only is not None and folder not in chosen:
                 continue
             evaluation = _read_json(folder / "manifest.json")
+            if evaluation.get("weights_sha256") != manifest.get("weights_sha256"):
+                skipped[f"{run_id}/{folder.name}"] = "made with other weights than the run has now"
+                continue
             if evaluation.get("status") != "finished":
                 skipped[f"{run_id}/{folder.name}"] = "evaluation not finished"
                 continue

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from posbench.errors import ConfigError
+from posbench.errors import ConfigError, UnsupportedRescale
 
 if TYPE_CHECKING:
     from posbench.encodings.base import PositionalEncoding
@@ -52,7 +52,7 @@ class Rescale:
     def factor(self) -> str:
         """The factor as given, for the table; empty where the rule takes none."""
         factor = getattr(self.config, "factor", "")
-        return factor if isinstance(factor, str) else f"{factor:g}"
+        return factor if isinstance(factor, str) else f"{factor:.12g}"
 
     def scale(self, train_length: int, test_length: int) -> float:
         """The number s in use at a test length."""
@@ -110,7 +110,7 @@ class TurnsConfig(Rescale.Config):
         auto = isinstance(self.beta, str)
         beta = 32.0 * train_length / _LLAMA_LENGTH if auto else float(self.beta)
         if not 0 < self.alpha < beta:
-            raise ConfigError(
+            raise (UnsupportedRescale if auto else ConfigError)(
                 f"rescale.alpha={self.alpha:g} and rescale.beta={self.beta}"
                 f"{f' ({beta:g} at L = {train_length})' if auto else ''}: need 0 < alpha < beta"
             )

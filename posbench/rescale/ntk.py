@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from posbench.errors import ConfigError
+from posbench.errors import UnsupportedRescale
 from posbench.registry import register
 from posbench.rescale.base import Ladder, Rescale
 
@@ -11,7 +11,7 @@ from posbench.rescale.base import Ladder, Rescale
 def ntk_frequencies(ladder: Ladder, scale: float) -> Tensor:
     """theta_p * s^(-2p/(d-2)): the first pair is kept, the last one is divided by s."""
     if ladder.dim < 4:
-        raise ConfigError(f"rescale=ntk needs a rotary size of at least 4, not {ladder.dim}")
+        raise UnsupportedRescale(f"rescale=ntk needs a rotary size of at least 4, not {ladder.dim}")
     exponent = torch.arange(0, ladder.dim, 2, dtype=torch.float64) / (ladder.dim - 2)
     return ladder.inv_freq * scale**-exponent
 

@@ -3,7 +3,7 @@
 import glob
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from posbench.data.corpora.base import Corpus, Document
@@ -41,6 +41,10 @@ class Text(Corpus):
 
         #: a file, a folder, or a glob such as `notes/**/*.md`
         path: str = field(default="???", metadata={"identity": False})
+
+    @staticmethod
+    def located(config: Config) -> Config:
+        return replace(config, path=os.path.abspath(os.path.expanduser(config.path)))
 
     @property
     def origin(self) -> str:

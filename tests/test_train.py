@@ -266,3 +266,51 @@ def test_the_device_is_checked() -> None:
 def test_a_training_length_that_no_document_holds(text_data: Any) -> None:
     with pytest.raises(DataError, match="train.seq_len=4096"):
         windows.training_batch(text_data, 4096, 1, 0, 0)
+
+
+def test_a_damaged_finished_run_is_not_reused(
+    tiny: list[str], posbench: Callable[..., Any], tmp_path: Path
+) -> None:
+    posbench("train", "posenc=none", *tiny)
+    weights = next((tmp_path / "runs").rglob("model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1])
+    again = posbench("train", "posenc=none", *tiny)
+    assert again.code == 1 and "--fresh" in again.err and again.out.startswith("failed")
+    assert posbench("train", "posenc=none", "--fresh", *tiny).code == 0
+
+
+def test_a_checkpoint_survives_two_interrupted_swaps(tmp_path: Path) -> None:
+    """First kill between the two renames, second one before the next swap has moved anything."""
+    target = tmp_path / runs.CHECKPOINT
+    old = tmp_path / f".{runs.CHECKPOINT}.old"
+    old.mkdir()
+    (old / runs.WEIGHTS).write_text("1")
+    aside = tmp_path / f".{runs.CHECKPOINT}.new"
+    aside.mkdir()
+    (aside / runs.WEIGHTS).write_text("2")
+    assert runs.checkpoint_folder(tmp_path) == old
+    with pytest.raises(OSError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs.os, "replace", _killed)
+        runs.replace_folder(aside, target)
+    assert runs.checkpoint_folder(tmp_path) == old
+    runs.replace_folder(aside, target)
+    assert (runs.checkpoint_folder(tmp_path) / runs.WEIGHTS).read_text() == "2"  # type: ignore[operator]
+
+
+def _killed(*paths: Path) -> None:
+    raise OSError
+
+
+def test_seconds_add_up_over_legs(tmp_path: Path, settings_of: Make, text_data: Any) -> None:
+    config = settings_of(train={"steps": 4, "checkpoint_every": 2, "log_every": 1})
+
+    def stop(progress: Any) -> None:
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train.run(config, tmp_path / "run", text_data, stop)
+    states = torch.load(tmp_path / "run" / runs.CHECKPOINT / "optimizer.pt", weights_only=True)
+    states["seconds"] = 1000.0
+    torch.save(states, tmp_path / "run" / runs.CHECKPOINT / "optimizer.pt")
+    assert 1000 < train.run(config, tmp_path / "run", text_data).manifest["seconds"] < 1100

@@ -225,3 +225,13 @@ def test_half_split_equals_rotate_half_of_transformers():
     cos, sin = angle.cos().repeat(1, 2), angle.sin().repeat(1, 2)
     wanted = x * cos + theirs.rotate_half(x) * sin
     torch.testing.assert_close(rotate_half_split(x, angle.cos(), angle.sin()), wanted)
+
+
+def test_two_encodings_in_one_pass_have_their_own_tables() -> None:
+    pos = torch.arange(8)[None, :, None]
+    q = torch.ones(1, 1, 8, 16)
+    one, other = rope(16, 64), rope(16, 64, base=72)
+    ctx = Context(True)
+    one.rotate(q, q, pos, pos, ctx)
+    shared = other.rotate(q, q, pos, pos, ctx)[0]
+    assert torch.equal(shared, other.rotate(q, q, pos, pos, Context(True))[0])

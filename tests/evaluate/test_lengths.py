@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from posbench import runs, train
 from posbench.errors import ConfigError, DataError, RunError
 from posbench.evaluate import lengths, protocols, rows, score
 from posbench.evaluate import plan as planning
+from posbench.report.collect import collect
 
 Evaluate = Callable[..., Path]
 Rows = Callable[[Path], pd.DataFrame]
@@ -428,3 +430,61 @@ def test_row_names_carry_the_factor_and_other_options(sweep: Sweep) -> None:
     assert name("yarn", factor=8, beta="auto") == "yarn@8 beta=auto"
     assert name("dynamic_ntk") == "dynamic_ntk"
     assert name("dynamic_ntk", mode="incremental") == "dynamic_ntk mode=incremental"
+
+
+def test_a_refusal_for_memory_is_tried_again(
+    trained: Any, evaluate: Evaluate, rows: Rows, calls: list[planning.Key]
+) -> None:
+    folder = evaluate(trained, lengths=[64, 128], memory_limit=1e-9, **FEW)
+    assert status(rows(folder)) == ["out_of_memory"] * 2
+    again = evaluate(trained, lengths=[64, 128], **FEW)
+    assert again == folder and status(rows(folder)) == ["ok", "ok"]
+    calls.clear()
+    assert evaluate(trained, lengths=[64, 128], **FEW) == folder and not calls
+
+
+def test_the_targets_hash_names_what_is_scored(
+    trained: Any, evaluate: Evaluate, rows: Rows
+) -> None:
+    def hashes(protocol: str = "same_targets", **few: int) -> set[str]:
+        return set(
+            rows(evaluate(trained, lengths=[64, 128], protocol=protocol, **few)).targets_hash
+        )
+
+    two, same, fewer = hashes(docs=3, blocks=2), hashes(docs=3, blocks=2), hashes(docs=2, blocks=2)
+    other = hashes("nonoverlapping", docs=3, blocks=2)
+    assert two == same and len(two) == 1
+    assert len(two | fewer | other | hashes(docs=3, blocks=1)) == 4
+
+
+def test_nonoverlapping_has_no_base_on_other_targets(
+    tmp_path: Path, settings_of: Callable[..., Any], text_data: Any, evaluate: Evaluate, rows: Rows
+) -> None:
+    """At L = 32 there is no row at T = L, and the crop stands on the frozen targets alone."""
+    run = train.run(settings_of(train={"seq_len": 32}), tmp_path / "short", text_data)
+    table = rows(evaluate(run, lengths=[64], protocol="nonoverlapping", docs=2, blocks=1))
+    assert list(table.base_nll) == [""] and list(table.status) == ["ok"]
+    table = rows(evaluate(run, lengths=[64], docs=2, blocks=1))
+    assert list(table.base_nll) == list(table.crop_nll) != [""]
+
+
+def test_an_evaluation_of_other_weights_is_not_reported(trained: Any, evaluate: Evaluate) -> None:
+    folder = evaluate(trained, lengths=[64], **FEW)
+    trained.update(weights_sha256="0" * 64)
+    with pytest.raises(RunError, match="other weights than the run has now"):
+        collect([trained.path])
+    assert folder.is_dir()
+
+
+def test_a_text_that_was_moved_is_found_by_data_path(
+    tmp_path: Path, corpus: Path, posbench: Callable[..., Any], tiny: list[str]
+) -> None:
+    shutil.copytree(corpus, tmp_path / "own")
+    posbench("train", *tiny[:-1], "data.path=own")
+    (tmp_path / "own").rename(tmp_path / "moved")
+    few = ["eval.lengths=[64]", "eval.docs=1", "eval.blocks=1"]
+    assert posbench("eval-lengths", "default", *few).code == 2
+    assert posbench("eval-lengths", "default", "data.path=moved", *few).code == 0
+    (tmp_path / "moved" / "doc00.txt").write_text("other")
+    changed = posbench("eval-lengths", "default", "data.path=moved", *few)
+    assert changed.code == 2 and "content_sha256" in changed.err

@@ -36,7 +36,7 @@ def model(trained_here: Any) -> models.Decoder:
 
 
 class Slow:
-    """protocol.md, one target at a time: text read from the files, plain forward passes."""
+    """The protocol, one target at a time: text read from the files, plain forward passes."""
 
     def __init__(self, model: models.Decoder, corpus: Path, data: Any) -> None:
         self.model = model
@@ -385,3 +385,19 @@ def test_16384_tokens_stay_under_2_gib(scheme: str) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) < 2 * 2**30
+
+
+def test_windows_with_other_index_sets_do_not_share_a_batch(
+    model: models.Decoder, text_data: Any
+) -> None:
+    tokens = next(iter(text_data.test.values()))
+
+    def window(block: int, *scored: int) -> windows.Window:
+        places = np.array(scored)
+        return windows.Window("d", block, 64, tokens[:64], tokens[1:65][places], places)
+
+    both = [window(0, 1, 5), window(1, 60, 63)]
+    sizes = np.ones(256, dtype=int)
+    together = score.score(model, model.posenc, both, sizes, 10_000, math.inf)
+    alone = [score.score(model, model.posenc, [w], sizes, 10_000, math.inf)[0] for w in both]
+    assert [b.nats for b in together] == [b.nats for b in alone]

@@ -71,7 +71,8 @@ def train(
         ),
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Train again what is already finished.")
+        bool,
+        typer.Option("--fresh", help="Train again what is finished; its evaluations are removed."),
     ] = False,
 ) -> None:
     """Train one run, or a sweep with -m. A finished run is reused, an interrupted one goes on."""
@@ -90,12 +91,14 @@ def _announce(ready: "list[jobs.Prepared]") -> None:
     """Hyper-parameters that follow the training length: the paper's value and the one used."""
     from posbench import model
 
-    for one in ready:
-        for tied in model.build_posenc(one.config).tied():
-            console.note(
-                f"{one.config.preset}: {tied.option} = {tied.used} at L = "
-                f"{one.config.train.seq_len} (paper: {tied.paper})"
-            )
+    lines = [
+        f"{one.config.preset}: {tied.option} = {tied.used} at L = {one.config.train.seq_len} "
+        f"(paper: {tied.paper})"
+        for one in ready
+        for tied in model.build_posenc(one.config).tied()
+    ]
+    for line in dict.fromkeys(lines):
+        console.note(line)
 
 
 def _outcome_table(outcomes: "list[jobs.Outcome]") -> list[str]:
@@ -130,7 +133,8 @@ def eval_lengths(arguments: RunsAndOverrides = None) -> None:
         raise RunError(f"{' '.join(places)}: no finished run")
     plans = [plan(run, sweeps) for run in found]
     total = sum(len(dict.fromkeys([*p.needed(), *p.wanted()])) for p in plans)
-    with console.steps("eval-lengths", total) as report:
+    title = f"eval-lengths {', '.join(p.run.config.preset for p in plans)}"
+    with console.steps(title, total) as report:
         folders = [lengths.evaluate(p, report) for p in plans]
     print(_table([p.run.path for p in plans], folders))
 
@@ -172,6 +176,11 @@ def report(
     from posbench.report import tables
     from posbench.report.write import write_report
 
+    for argument in where or []:
+        if "=" in argument:
+            raise ConfigError(f"{argument}: report takes no overrides, only names and run folders")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ConfigError(f"--out={out}: a file of that name is in the way")
     finished, unfinished = runs.find(where or ["default"], runs_root)
     found = finished + unfinished
     if out is None:
@@ -247,6 +256,8 @@ def config_train(
             f"# {t.option} is {t.used} at train.seq_len={length} (paper: {t.paper})\n"
             for t in model.build_posenc(settings).tied()
         ]
+        if cfg.train.lr is None:
+            tied.insert(0, f"# train.lr is {settings.train.lr:g}\n")
         documents.append(OmegaConf.to_yaml(cfg) + "".join(tied))
     print("---\n".join(documents), end="")
 
@@ -276,7 +287,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as stop:
         if stop.code == 130:  # what typer makes of KeyboardInterrupt
-            console.note("posbench: interrupted; the same command goes on from the last checkpoint")
+            console.note("posbench: interrupted; type the same command again to go on")
         raise
     except BrokenPipeError:
         sys.stderr.close()

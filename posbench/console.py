@@ -93,7 +93,7 @@ def _plain_lines(title: str) -> Callable[["Progress"], None]:
 def steps(title: str, total: int) -> Iterator[Callable[[str], None]]:
     """Display of a counted piece of work; yields the function that is told each item's name."""
     if not sys.stderr.isatty():
-        note(f"{title}: {total} rows")
+        note(f"{title}: {total} passes")
         yield lambda item: None
         return
     from rich.progress import MofNCompleteColumn, TextColumn

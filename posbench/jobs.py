@@ -4,7 +4,7 @@ Hydra stops here. `prepare` writes nothing below `runs_root`, so that bad input 
 """
 
 import dataclasses
-import logging
+import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +18,6 @@ from omegaconf.errors import OmegaConfBaseException
 from posbench import console, registry, runs
 from posbench.errors import ConfigError, PosbenchError, RunError
 from posbench.settings import RunConfig, SweepConfig, run_id
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,9 @@ def _typed(cfg: DictConfig, schema: type[Settings]) -> Settings:
             raise ConfigError(f"{missing[0]} must be given")
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), cfg))
     except OmegaConfBaseException as error:
-        raise ConfigError(str(error).splitlines()[0]) from None
+        key, reason = getattr(error, "full_key", None), str(error).splitlines()[0]
+        unknown = key and "not in" in reason
+        raise ConfigError(f"{key} is unknown" if unknown else reason) from None
     assert isinstance(config, schema)
     for key in _extra(cfg, config):
         raise ConfigError(f"{key} is unknown")
@@ -107,7 +107,17 @@ def prepare(cfg: DictConfig, preset: str) -> Prepared:
     windows.training_batch(data, config.train.seq_len, 1, 0, 0)
     config.data = registry.get("data", config.data.name).located(config.data)
     folder = Path(config.runs_root) / config.name / run_id(config, data.content_sha256)
+    _check_place(folder, config.runs_root)
     return Prepared(config, data, folder)
+
+
+def _check_place(folder: Path, runs_root: str) -> None:
+    """ConfigError where a run folder could not be made."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise ConfigError(f"runs_root={runs_root}: cannot write below {place}")
 
 
 def train_job(cfg: DictConfig) -> Outcome:
@@ -134,8 +144,10 @@ def train_job(cfg: DictConfig) -> Outcome:
             status = "diverged" if error.exit_code == 1 else "failed"
             return Outcome(folder, status, message=str(error))
         except Exception as error:
-            log.debug("%s", traceback.format_exc())
-            return Outcome(folder, "failed", message=f"{type(error).__name__}: {error}")
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            message = f"{type(error).__name__}: {error} ({place}; all of it in {runs.MANIFEST})"
+            return Outcome(folder, "failed", message=message)
     return Outcome(folder, "finished", record.manifest["val_loss"])
 
 

@@ -88,6 +88,8 @@ def _check_group(override: Override) -> None:
         values = list(override.sweep_string_iterator())
     else:
         value = override.value()
+        if isinstance(value, list) and group != "rescale":
+            raise ConfigError(f"{override.input_line}: one option only; several need commas and -m")
         values = value if isinstance(value, list) else [value]
     for value in values:
         text = value.text if isinstance(value, QuotedString) else value
@@ -107,7 +109,11 @@ def _reason(error: Exception) -> str:
     """The useful half of a composition error."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
-    first = str(cause).splitlines()[0]
+    lines = str(cause).splitlines()
+    first = lines[0]
+    if any(line.startswith("Available options") for line in lines):
+        known = [line.strip() for line in lines if line.startswith("\t")]
+        return f"{first.removeprefix('In ').rstrip('.')}; known: {', '.join(known)}"
     if not key:
         return str(error).splitlines()[0]
     if "not in" in first:
@@ -148,6 +154,9 @@ def _train_configs(
     hydra: Any, overrides: Sequence[str], multirun: bool
 ) -> list[tuple[DictConfig, str]]:
     parsed = _parse(overrides, hydra)
+    for override in parsed:
+        if override.key_or_group.split(".")[0] in ("rescale", "eval"):
+            raise ConfigError(f"{override.input_line}: an option of posbench eval-lengths")
     if not multirun:
         for override in parsed:
             if override.is_sweep_override():
@@ -156,18 +165,25 @@ def _train_configs(
                 raise ConfigError(
                     f"{override.input_line}: a launcher needs -m; add it or leave it out"
                 )
-    try:
-        expanded = BasicSweeper.split_arguments(parsed, None)[0]
-    except HydraException as error:
-        raise ConfigError(str(error).splitlines()[0]) from None
-    if not expanded:
-        given = ", ".join(o.input_line or "" for o in parsed)
-        raise ConfigError(f"{given}: no option matches, so there is nothing to run")
+        expanded = [list(overrides)]
+    else:
+        expanded = _expand(parsed)
     found = []
     for one in expanded:
         cfg = _compose(TRAIN, one)
         found.append((_task(cfg), str(cfg.hydra.runtime.choices["posenc"])))
     return found
+
+
+def _expand(parsed: list[Override]) -> list[list[str]]:
+    """The overrides of every job of a sweep, as Hydra's sweeper will make them."""
+    for override in parsed:
+        if override.is_sweep_override() and not list(override.sweep_string_iterator()):
+            raise ConfigError(f"{override.input_line}: no option matches")
+    try:
+        return BasicSweeper.split_arguments(parsed, None)[0]
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from None
 
 
 def train(
@@ -212,6 +228,11 @@ def _sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
         key = override.key_or_group
         if override.is_sweep_override():
             raise ConfigError(f"{override.input_line}: write a list, {key}=[...]")
+        if key.split(".")[0] in ("train", "model", "posenc", "positions", "optimizer", "seed"):
+            raise ConfigError(f"{override.input_line}: fixed when the run was trained")
+        if key == "eval.lengths" and isinstance(override.value(), int):
+            rest.append(f"{key}=[{override.value()}]")
+            continue
         if key in _LISTS or key.startswith("rescale."):
             value = override.value()
             items = value if isinstance(value, list) else [value]

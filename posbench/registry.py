@@ -74,7 +74,10 @@ def get(group: str, name: str) -> Any:
     """The registered class; ConfigError lists what is known."""
     if name not in names(group):
         raise ConfigError(unknown(group, name, names(group)))
-    module = importlib.import_module(f"posbench.{PACKAGES[group].replace('/', '.')}.{name}")
+    try:
+        module = importlib.import_module(f"posbench.{PACKAGES[group].replace('/', '.')}.{name}")
+    except Exception as error:
+        raise ConfigError(f"{PACKAGES[group]}/{name}.py cannot be read: {error}") from error
     found = [
         c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
     ]
@@ -87,6 +90,8 @@ def get(group: str, name: str) -> Any:
 def unknown(option: str, value: object, known: Iterable[str]) -> str:
     """One line that names the option, what was given and what is known."""
     known = list(known)
+    if option in PACKAGES and (root() / PACKAGES[option] / f"{value}.py").is_file():
+        return f"{PACKAGES[option]}/{value}.py has no class with @register"
     near = difflib.get_close_matches(str(value), known, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"{option}={value} is unknown{hint}; known: {', '.join(known)}"
@@ -129,7 +134,11 @@ def catalogue() -> list[Entry]:
 
 def _from_source(group: str, path: Path) -> Entry:
     """Family, paper and first docstring line of the registered class in a file."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except SyntaxError as error:
+        return Entry(KINDS[group], group, path.stem, "", "", f"cannot be read: {error}")
+    for node in body:
         if not isinstance(node, ast.ClassDef):
             continue
         if not any(isinstance(d, ast.Name) and d.id == "register" for d in node.decorator_list):

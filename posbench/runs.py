@@ -124,7 +124,10 @@ class Run:
     def require_finished(self) -> None:
         """RunError unless training reached its end."""
         if self.status != "finished":
-            raise RunError(f"{self.path}: the run is not finished (status {self.status})")
+            raise RunError(
+                f"{self.path}: the run is not finished (status {self.status}); "
+                "its train command goes on with it"
+            )
 
     @property
     def weights(self) -> Path:

@@ -98,7 +98,7 @@ class TrainConfig:
     val_windows: int = 128
     val_every: int = _aside(200)
     log_every: int = _aside(10)
-    checkpoint_every: int = _aside(500)
+    checkpoint_every: int = _aside(200)
     #: auto, cpu, cuda or mps
     device: str = _aside("auto")
     #: threads of one run on a CPU; null = torch's own choice

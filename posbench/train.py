@@ -9,6 +9,7 @@ import json
 import math
 import shutil
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,7 @@ def run(
                 status="interrupted" if stopped else "failed",
                 finished=runs.now(),
                 error=f"{type(error).__name__}: {error}",
+                traceback=None if stopped else traceback.format_exc(),
             )
             raise
         return record

@@ -204,6 +204,15 @@ BAD_SETTINGS = [
     (["train.steps"], ["train.steps"]),
     (["posenc=[rope"], ["posenc=[rope"]),
     (["train.steps=${nowhere}"], ["nowhere"]),
+    (["train.steps=abc", "train.steps=2"], ["train.steps", "abc"]),
+    (["posenc=[rope,alibi]"], ["posenc=[rope,alibi]", "-m"]),
+    (["model=null"], ["model must be given"]),
+    (["rescale=yarn"], ["rescale=yarn", "eval-lengths"]),
+    (["eval.lengths=[128]"], ["eval.lengths", "eval-lengths"]),
+    (["posenc=rope", "posenc.base=nan"], ["posenc.base", "above 1"]),
+    (["posenc=learned", "posenc.rms=nan"], ["posenc.rms", "above 0"]),
+    (["+invented=1"], ["invented is unknown"]),
+    (["runs_root=/dev/null"], ["runs_root=/dev/null", "cannot write"]),
 ]  # fmt: skip
 
 
@@ -253,6 +262,32 @@ def test_a_bad_text_is_one_line_and_writes_nothing(
     given = [t for t in tiny if not t.startswith("data.path=")]
     refused(posbench("train", *given, f"data.path={path}"), "data.path", *words, lines=2)
     assert tree(tmp_path) == before
+
+
+def test_a_glob_that_matches_nothing_is_named_alone(posbench: Command, tiny: list[str]) -> None:
+    done = posbench("train", *tiny, "posenc=glob(zz*)", "-m")
+    refused(done, "posenc=glob(zz*): no option matches")
+
+
+def test_an_unknown_launcher_lists_the_known(posbench: Command, tiny: list[str]) -> None:
+    refused(posbench("train", *tiny, "-m", "hydra/launcher=nosuch"), "known: ", "basic", lines=2)
+
+
+def test_report_refuses_overrides_and_a_file_as_its_folder(
+    posbench: Command, trained: Any, tmp_path: Path
+) -> None:
+    refused(posbench("report", "eval.docs=3"), "eval.docs=3", "no overrides")
+    (tmp_path / "file").write_text("")
+    refused(posbench("report", "default", "--out", "file"), "--out=file")
+
+
+def test_training_options_are_refused_by_eval_lengths(posbench: Command, trained: Any) -> None:
+    refused(posbench("eval-lengths", "default", "train.steps=3"), "train.steps=3", "fixed when")
+
+
+def test_one_length_needs_no_list(posbench: Command, trained: Any) -> None:
+    few = ["eval.docs=1", "eval.blocks=1"]
+    assert posbench("eval-lengths", "default", "eval.lengths=64", *few).code == 0
 
 
 def test_own_text_needs_a_path(posbench: Command, tmp_path: Path) -> None:

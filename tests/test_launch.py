@@ -181,7 +181,7 @@ def test_an_interrupt_exits_130_and_the_same_command_goes_on(
         done = posbench("train", *tiny)
     assert done.code == 130
     assert "Traceback" not in done.err
-    assert "interrupted; the same command goes on" in done.err
+    assert "interrupted; type the same command again to go on" in done.err
     assert posbench("train", *tiny).out.startswith("finished ")
 
 

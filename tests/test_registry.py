@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,25 @@ def test_names_and_catalogue_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A syntax error, a class that is not registered, an import that fails."""
+    folder = tmp_path / "encodings"
+    folder.mkdir()
+    (folder / "broken.py").write_text("\n@register\nclass Broken(:\n")
+    (folder / "plain.py").write_text("class Plain: pass\n")
+    monkeypatch.setattr(registry, "root", lambda: tmp_path)
+    registry.names.cache_clear()
+    try:
+        assert registry.names("posenc") == ("broken",)
+        entry = registry._from_source("posenc", folder / "broken.py")
+        assert entry.name == "broken" and "cannot be read" in entry.summary
+        with pytest.raises(ConfigError, match="encodings/broken.py cannot be read"):
+            registry.get("posenc", "broken")
+        with pytest.raises(ConfigError, match="encodings/plain.py has no class with @register"):
+            registry.get("posenc", "plain")
+    finally:
+        registry.names.cache_clear()

@@ -313,4 +313,4 @@ def test_seconds_add_up_over_legs(tmp_path: Path, settings_of: Make, text_data: 
     states = torch.load(tmp_path / "run" / runs.CHECKPOINT / "optimizer.pt", weights_only=True)
     states["seconds"] = 1000.0
     torch.save(states, tmp_path / "run" / runs.CHECKPOINT / "optimizer.pt")
-    assert 1000 < train.run(config, tmp_path / "run", text_data).manifest["seconds"] < 1100
+    assert 1000 <= train.run(config, tmp_path / "run", text_data).manifest["seconds"] < 1100

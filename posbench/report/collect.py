@@ -154,7 +154,11 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
         for folder in sorted(path.parent for path in run_dir.glob("evals/*/manifest.json")):
             if only is not None and folder not in chosen:
                 continue
-            evaluation = _read_json(folder / "manifest.json")
+            try:
+                evaluation = _read_json(folder / "manifest.json")
+            except RunError as error:
+                skipped[f"{run_id}/{folder.name}"] = str(error)
+                continue
             if evaluation.get("weights_sha256") != manifest.get("weights_sha256"):
                 skipped[f"{run_id}/{folder.name}"] = "made with other weights than the run has now"
                 continue

@@ -125,20 +125,27 @@ def panels_of(section: Section) -> list[Panel]:
 
 
 def limits_of(section: Section, panels: list[Panel], quantity: Quantity) -> tuple[float, float]:
-    """y limits that hold the usual values and the references; what explodes lies above."""
-    values = [
-        value
+    """y limits that hold the usual values with their bands, and the references.
+
+    What explodes lies above; a band is followed to twice, or half, of the values at most.
+    """
+    cells = {
+        value: cell
         for panel in panels
         for entry, _, _ in panel.lines
         for cell in entry.cells.values()
         if math.isfinite(value := quantity.value(cell))
-    ]
-    if not values:
+    }
+    if not cells:
         return 0.9, 2.0
-    values.sort()
+    values = sorted(cells)
     usual = 1.1 * values[math.ceil(0.8 * len(values)) - 1]
     cap = min(max(usual, CAPS[0] * values[0]), CAPS[1] * values[0])
     low, high = values[0], min(values[-1], cap)
+    if quantity.bands:
+        bands = [c for v, c in cells.items() if v <= cap and math.isfinite(c.hi)]
+        high = max([high, *(min(exp(c.hi), 2 * high) for c in bands)])
+        low = min([low, *(max(exp(c.lo), low / 2) for c in bands)])
     for panel in panels:
         for field in ("crop", "ngram"):
             if panel.reference and (found := at_length(panel.reference, section.train_len, field)):

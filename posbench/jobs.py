@@ -95,13 +95,13 @@ def sweep_config(cfg: DictConfig) -> SweepConfig:
 
 def prepare(cfg: DictConfig, preset: str) -> Prepared:
     """Check everything a run needs: settings, the scheme on this model, data, device."""
-    from posbench import model, train
+    from posbench import devices, model
     from posbench.data import windows
 
     config = run_config(cfg, preset)
     model.build_posenc(config)
     model.build_sampler(config)
-    train.device(config.train.device, "train.device")
+    devices.pick(config.train.device, "train.device")
     data = _dataset(OmegaConf.to_yaml(OmegaConf.structured(config.data), sort_keys=True))
     windows.validation_windows(data, config.train.seq_len, 1)
     windows.training_batch(data, config.train.seq_len, 1, 0, 0)

@@ -5,7 +5,6 @@ optimizer state are all that a run needs to go on as if it had never stopped.
 """
 
 import contextlib
-import json
 import math
 import shutil
 import time
@@ -20,13 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from posbench import devices, optim, runs
 from posbench import model as models
-from posbench import optim, runs
 from posbench.data import windows
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError, RunError, TrainingFailed
-from posbench.files import write_atomic
 from posbench.settings import RunConfig, TrainConfig
+from posbench.trainlog import JsonLines
 
 LOG = "train.jsonl"
 
@@ -40,20 +39,6 @@ class Progress:
     loss: float
     val_loss: float | None
     tokens_per_second: float
-
-
-def device(name: str, option: str) -> torch.device:
-    """`auto` is CUDA or MPS where there is one, else the CPU."""
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError):
-        raise ConfigError(f"{option}={name}: not available here; use auto or cpu") from None
-    return found
 
 
 def run(
@@ -70,7 +55,7 @@ def run(
     """
     from accelerate import PartialState
 
-    target = device(config.train.device, "train.device")
+    target = devices.pick(config.train.device, "train.device")
     state = PartialState(cpu=target.type == "cpu")
     if config.train.batch_size % state.num_processes:
         raise ConfigError(
@@ -128,7 +113,7 @@ class _Loop:
         AcceleratorState._reset_state()  # an earlier run here may have had another precision
         self.accelerator = Accelerator(
             mixed_precision="bf16" if train.precision == "bf16" else "no",
-            cpu=device(train.device, "train.device").type == "cpu",
+            cpu=devices.pick(train.device, "train.device").type == "cpu",
         )
         self.model = models.build(config, data.tokenizer.vocab_size)
         #: seconds that earlier legs of this run took
@@ -216,9 +201,9 @@ class _Loop:
         self.model.train()
         return total / labels.numel()
 
-    def _log(self) -> "_JsonLines":
+    def _log(self) -> JsonLines:
         keep = self.start if self.start else 0
-        return _JsonLines(self.record.path / LOG, keep, self.accelerator.is_main_process)
+        return JsonLines(self.record.path / LOG, keep, self.accelerator.is_main_process)
 
     def _save(self, step: int) -> None:
         """Write the checkpoint beside the old one, then swap."""
@@ -292,36 +277,3 @@ class _Loop:
             device=str(self.accelerator.device),
             weights_sha256=runs.file_sha256(weights),
         )
-
-
-class _JsonLines:
-    """train.jsonl: lines up to the resumed step are kept, later ones are written anew."""
-
-    def __init__(self, path: Path, keep: int, active: bool):
-        self.path, self.active = path, active
-        if not active:
-            return
-        old = path.read_text(encoding="utf-8").splitlines() if keep and path.is_file() else []
-        kept = [line for line in old if _step_of(line) <= keep]
-        write_atomic(path, "".join(f"{line}\n" for line in kept))
-
-    def __enter__(self) -> Callable[[dict[str, Any]], None]:
-        self.file = self.path.open("a", encoding="utf-8") if self.active else None
-        return self.write
-
-    def write(self, line: dict[str, Any]) -> None:
-        if self.file:
-            self.file.write(json.dumps(line) + "\n")
-            self.file.flush()
-
-    def __exit__(self, *error: object) -> None:
-        if self.file:
-            self.file.close()
-
-
-def _step_of(line: str) -> float:
-    """Step of a logged line; infinite for a torn one."""
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf

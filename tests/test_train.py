@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from posbench import optim, runs, train
+from posbench import devices, optim, runs, train
 from posbench.data import windows
 from posbench.errors import ConfigError, DataError, RunError, TrainingFailed
 
@@ -256,11 +256,11 @@ def test_two_precisions_in_one_process(tmp_path: Path, settings_of: Make, text_d
 
 
 def test_the_device_is_checked() -> None:
-    assert train.device("cpu", "train.device") == torch.device("cpu")
-    assert train.device("auto", "train.device").type in ("cpu", "cuda", "mps")
+    assert devices.pick("cpu", "train.device") == torch.device("cpu")
+    assert devices.pick("auto", "train.device").type in ("cpu", "cuda", "mps")
     for name in ("abacus", "meta:x", "cuda:99"):
         with pytest.raises(ConfigError, match=f"train.device={name}"):
-            train.device(name, "train.device")
+            devices.pick(name, "train.device")
 
 
 def test_a_training_length_that_no_document_holds(text_data: Any) -> None:

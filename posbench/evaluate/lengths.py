@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from posbench import devices, registry, runs
 from posbench import model as models
-from posbench import registry, runs, train
 from posbench.errors import UnsupportedRescale
 from posbench.evaluate import protocols, rows, score
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
@@ -112,7 +112,7 @@ class _Scorer:
         self.rules = {PLAIN: registry.get("rescale", PLAIN)(None), **todo.rules()}
         self.model = models.build(todo.run.config, todo.data.tokenizer.vocab_size)
         models.load_weights(self.model, todo.run.weights)
-        device = train.device(config.device, "eval.device")
+        device = devices.pick(config.device, "eval.device")
         self.model.to(device).eval()
         self.limit = score.memory_limit(config.memory_limit, device)
         self.token_bytes = todo.data.tokenizer.token_bytes()

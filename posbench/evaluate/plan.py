@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from posbench import devices, registry, runs, settings
 from posbench import model as models
-from posbench import registry, runs, settings, train
 from posbench.data.dataset import Dataset
 from posbench.data.targets import SHORTEST
 from posbench.errors import ConfigError, DataError, UnsupportedRescale
@@ -135,7 +135,7 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
 
 def _filled(config: EvalConfig, run: runs.Run, data: Dataset) -> EvalConfig:
     """Evaluation settings with nothing left open, checked against the run's targets."""
-    train.device(config.device, "eval.device")
+    devices.pick(config.device, "eval.device")
     targets = data.targets
     lengths = config.lengths or protocols.default_lengths(run.config.train.seq_len, targets.longest)
     if not lengths:

@@ -141,6 +141,8 @@ def limits_of(section: Section, panels: list[Panel], quantity: Quantity) -> tupl
     values = sorted(cells)
     usual = 1.1 * values[math.ceil(0.8 * len(values)) - 1]
     cap = min(max(usual, CAPS[0] * values[0]), CAPS[1] * values[0])
+    if values[-1] <= 1.2 * cap:  # what is hardly above is shown too
+        cap = values[-1]
     low, high = values[0], min(values[-1], cap)
     if quantity.bands:
         bands = [c for v, c in cells.items() if v <= cap and math.isfinite(c.hi)]

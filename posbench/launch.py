@@ -32,15 +32,11 @@ _LISTS = ("rescale", "eval.protocol")
 def _store() -> None:
     """Fill Hydra's store: the root schemas and one option per registered class."""
     store = ConfigStore.instance()
-    store.store(name="train_schema", node=_schema(settings.RunConfig))
-    store.store(name="eval_schema", node=_schema(settings.SweepConfig))
+    store.store(name="train_schema", node=OmegaConf.structured(settings.RunConfig))
+    store.store(name="eval_schema", node=OmegaConf.structured(settings.SweepConfig))
     for group in registry.PACKAGES:
         for name in registry.names(group):
             store.store(group=group, name=name, node=registry.get(group, name).Config)
-
-
-def _schema(cls: type) -> Any:
-    return OmegaConf.structured(cls)
 
 
 @contextmanager

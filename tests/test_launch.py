@@ -1,4 +1,7 @@
-"""Sweeps of training runs and lists of an evaluation, through the command."""
+"""Sweeps of training runs and lists of an evaluation, through the command.
+
+One file: the tests share one sweep, which is trained once for the file's worker.
+"""
 
 import json
 import os

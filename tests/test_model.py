@@ -1,4 +1,7 @@
-"""The decoder: same start and scale for every scheme, sizes, styles, and transformers."""
+"""The decoder: same start and scale for every scheme, sizes, styles, and transformers.
+
+One file: it mirrors posbench/model.py, and its tests share the same few builders.
+"""
 
 import math
 

@@ -7,6 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from posbench import model as models
+from posbench.evaluate import lengths
+from posbench.evaluate import plan as planning
+
 
 def sweep_of(rule: str = "none", options: dict[str, Any] | None = None, **evaluation: Any) -> Any:
     """A SweepConfig: one rescaling with its options, and settings of the evaluation."""
@@ -24,9 +28,6 @@ def sweep() -> Callable[..., Any]:
 
 def measured(run: Any, *sweeps: Any, **evaluation: Any) -> Path:
     """The folder of an evaluation; without sweeps the unscaled model under `evaluation`."""
-    from posbench.evaluate import lengths
-    from posbench.evaluate import plan as planning
-
     return lengths.evaluate(planning.plan(run, list(sweeps) or [sweep_of(**evaluation)]))
 
 
@@ -39,3 +40,24 @@ def evaluate() -> Callable[..., Path]:
 def rows() -> Callable[[Path], pd.DataFrame]:
     """The rows of an evaluation folder, every cell as it is written."""
     return lambda folder: pd.read_csv(folder / "lengths.csv", dtype=str, keep_default_na=False)
+
+
+@pytest.fixture(scope="module")
+def model(trained_here: Any) -> models.Decoder:
+    built = models.build(trained_here.config, 256)
+    models.load_weights(built, trained_here.weights)
+    return built.eval()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[planning.Key]:
+    """The cells that are computed."""
+    made: list[planning.Key] = []
+    whole = lengths._Scorer.__call__
+
+    def counted(self: Any, key: planning.Key) -> planning.Cell:
+        made.append(key)
+        return whole(self, key)
+
+    monkeypatch.setattr(lengths._Scorer, "__call__", counted)
+    return made

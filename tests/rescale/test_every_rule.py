@@ -1,4 +1,7 @@
-"""What holds for every rescaling: no change at scale 1, causality, no state, refusals."""
+"""What holds for every rescaling: no change at scale 1, causality, no state, refusals.
+
+One file: every test runs over the same list of rescalings and their options.
+"""
 
 import dataclasses
 import math

@@ -46,6 +46,28 @@ RunsAndOverrides = Annotated[
 ]
 
 
+def _load(files: list[str] | None) -> list[str] | None:
+    """Register the plug-ins of the command line, before anything else is looked at."""
+    from posbench import registry
+
+    for file in files or []:
+        registry.load_plugin(file)
+    return files
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        callback=_load,
+        is_eager=True,
+        help="A file with a scheme, rescaling, sampler or corpus of your own; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 def _version(value: bool) -> None:
     if value:
         print(f"posbench {__version__}")
@@ -74,6 +96,7 @@ def train(
         bool,
         typer.Option("--fresh", help="Train again what is finished; its evaluations are removed."),
     ] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Train one run, or a sweep with -m. A finished run is reused, an interrupted one goes on."""
     from posbench import launch
@@ -113,7 +136,7 @@ def _outcome_table(outcomes: "list[jobs.Outcome]") -> list[str]:
 
 
 @app.command("eval-lengths")
-def eval_lengths(arguments: RunsAndOverrides = None) -> None:
+def eval_lengths(arguments: RunsAndOverrides = None, plugin: Plugins = None) -> None:
     """Measure trained runs at many test lengths, under one or many rescalings."""
     from posbench import launch, runs
     from posbench.evaluate import lengths
@@ -198,6 +221,7 @@ def report(
 @app.command("list")
 def list_everything(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Every scheme, rescaling, sampler, corpus, model preset and experiment."""
     from posbench import registry
@@ -241,6 +265,7 @@ def config_train(
     multirun: Annotated[
         bool, typer.Option("--multirun", "-m", help="Print every run of a sweep.")
     ] = False,
+    plugin: Plugins = None,
 ) -> None:
     """The settings of `posbench train` with these overrides."""
     from omegaconf import OmegaConf
@@ -268,6 +293,7 @@ def config_eval_lengths(
         list[str] | None,
         typer.Argument(autocompletion=complete.eval_lengths, show_default=False),
     ] = None,
+    plugin: Plugins = None,
 ) -> None:
     """The settings of `posbench eval-lengths`, one document per combination."""
     from omegaconf import OmegaConf

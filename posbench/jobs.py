@@ -99,14 +99,16 @@ def prepare(cfg: DictConfig, preset: str) -> Prepared:
     from posbench.data import windows
 
     config = run_config(cfg, preset)
-    model.build_posenc(config)
-    model.build_sampler(config)
+    encoding = model.build_posenc(config)
+    if preset == encoding.name:
+        config.preset = encoding.label  # says what a combined scheme consists of
     devices.pick(config.train.device, "train.device")
     data = _dataset(OmegaConf.to_yaml(OmegaConf.structured(config.data), sort_keys=True))
     windows.validation_windows(data, config.train.seq_len, 1)
     windows.training_batch(data, config.train.seq_len, 1, 0, 0)
     config.data = registry.get("data", config.data.name).located(config.data)
-    folder = Path(config.runs_root) / config.name / run_id(config, data.content_sha256)
+    identity = run_id(config, data.content_sha256, runs.plugins_of(config))
+    folder = Path(config.runs_root) / config.name / identity
     _check_place(folder, config.runs_root)
     return Prepared(config, data, folder)
 

@@ -12,7 +12,6 @@ What is unusual about it:
 Shapes: B batch, T time, D width, H heads, K head width, V vocabulary, S scored positions, A axes.
 """
 
-import hashlib
 import math
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from posbench import registry
 from posbench.encodings.base import Context, PositionalEncoding
 from posbench.errors import ConfigError, RunError
 from posbench.positions.base import PositionSampler
+from posbench.seeds import seeded
 from posbench.settings import ModelConfig, RunConfig, geometry
 
 
@@ -97,13 +97,13 @@ class Attention(nn.Module):
         def split(y_BTD: Tensor) -> Tensor:
             return y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
+        ctx.prepared = posenc.prepare(x_BTD, pos_BTA, ctx)
         asking_BTD, q_pos = x_BTD, pos_BTA
         if last is not None:
             asking_BTD, q_pos = x_BTD[:, -last:], pos_BTA[:, -last:]
         q = self.q_norm(split(self.q_proj(asking_BTD)))
         k = self.k_norm(split(self.k_proj(x_BTD)))
         v = split(self.v_proj(x_BTD))
-        q, k = posenc.rotate(q, k, q_pos, pos_BTA, ctx)
         y = posenc.attend(q, k, v, q_pos, pos_BTA, ctx)
         out: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
         return out
@@ -167,18 +167,20 @@ class Decoder(nn.Module):
         self,
         tokens_BT: Tensor,
         posenc: PositionalEncoding | None = None,
-        generator: torch.Generator | None = None,
+        pos_BTA: Tensor | None = None,
         scored_S: Tensor | None = None,
     ) -> Tensor:
         """Stream [B, S, D] after the last block at the input positions `scored_S` (None: all).
 
-        `posenc` replaces the trained encoding, for a rescaling; `generator` feeds samplers that
-        draw positions. Scored positions ascend; where they are the last ones, the last block
-        computes nothing else.
+        `posenc` replaces the trained encoding, for a rescaling; `pos_BTA` gives the positions
+        (None: those of the test). Scored positions ascend; where they are the last ones, the last
+        block computes nothing else.
         """
         posenc = self.posenc if posenc is None else posenc
-        batch, length = tokens_BT.shape
-        pos_BTA = self.sampler.draw(batch, length, generator).to(tokens_BT.device)
+        length = tokens_BT.shape[1]
+        pos_BTA = (self.sampler.testing(length) if pos_BTA is None else pos_BTA).to(
+            tokens_BT.device
+        )
         ctx = Context(self.sampler.consecutive)
         x_BTD = posenc.embed(self.tokens(tokens_BT), pos_BTA)
         last = None
@@ -186,7 +188,9 @@ class Decoder(nn.Module):
             last = len(scored_S)
         for layer, block in enumerate(self.blocks):
             final = layer == len(self.blocks) - 1
-            x_BTD = block(x_BTD, pos_BTA, posenc, ctx.at(layer), last if final else None)
+            own, index = posenc.for_layer(layer)
+            window = self.config.window[layer] if self.config.window else None
+            x_BTD = block(x_BTD, pos_BTA, own, ctx.at(index, window), last if final else None)
         return x_BTD if last is not None or scored_S is None else x_BTD[:, scored_S]
 
     def logits(self, x_BSD: Tensor) -> Tensor:
@@ -194,9 +198,9 @@ class Decoder(nn.Module):
         out: Tensor = self.head(self.final_norm(x_BSD))
         return out
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
+    def forward(self, tokens_BT: Tensor, pos_BTA: Tensor | None = None) -> Tensor:
         """Logits [B, T, V] at every position."""
-        return self.logits(self.hidden(tokens_BT))
+        return self.logits(self.hidden(tokens_BT, pos_BTA=pos_BTA))
 
 
 def build(config: RunConfig, vocab_size: int) -> Decoder:
@@ -208,22 +212,19 @@ def build(config: RunConfig, vocab_size: int) -> Decoder:
 
 def build_posenc(config: RunConfig) -> PositionalEncoding:
     """The run's positional scheme; ConfigError where it does not fit the model."""
+    span = build_sampler(config).span(config.train.seq_len)
     encoding: PositionalEncoding = registry.get("posenc", config.posenc.name)(
-        config.posenc, geometry(config)
+        config.posenc, geometry(config, span)
     )
     return encoding
 
 
 def build_sampler(config: RunConfig) -> PositionSampler:
     """The run's position sampler."""
-    sampler: PositionSampler = registry.get("positions", config.positions.name)(config.positions)
+    sampler: PositionSampler = registry.get("positions", config.positions.name)(
+        config.positions, config.train.seq_len
+    )
     return sampler
-
-
-def seeded(seed: int, name: str) -> torch.Generator:
-    """Generator whose state is a function of (seed, name)."""
-    value = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(value[:8], "big") >> 1)
 
 
 @torch.no_grad()
@@ -252,7 +253,7 @@ def initialise(model: Decoder, seed: int) -> None:
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 p.mul_(residual)
             elif name.endswith("q_proj.weight"):
-                p.mul_(model.posenc.query_init_scale)
+                p.mul_(model.posenc.for_layer(int(name.split(".")[1]))[0].query_init_scale)
 
 
 def load_weights(model: Decoder, path: Path) -> None:

@@ -2,13 +2,23 @@
 
 The file name is the name on the command line. `names` and `catalogue` read file names and source
 text only, so that `posbench list` and shell completion import neither torch nor pandas.
+
+A plug-in is such a file anywhere else. It is imported under its own module name, and named in the
+environment variable POSBENCH_PLUGINS, so that worker processes know it too. An installed package
+offers classes through the entry points `posbench.posenc`, `posbench.rescale`, `posbench.positions`
+and `posbench.data`, under their registry names.
 """
 
 import ast
 import dataclasses
 import difflib
+import hashlib
 import importlib
+import importlib.metadata
 import importlib.resources
+import importlib.util
+import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -38,11 +48,73 @@ def conf_root() -> Path:
     return Path(str(importlib.resources.files("posbench.conf")))
 
 
-@cache
+#: paths of plug-in files, as in PATH
+PLUGINS = "POSBENCH_PLUGINS"
+
+
 def names(group: str) -> tuple[str, ...]:
-    """Registry names of a group, sorted: the files that hold a registered class."""
+    """Registry names of a group, sorted: the files that hold a registered class, and plug-ins."""
+    outside = [name for g, name in {**_plugins(), **_entry_points()} if g == group]
+    return tuple(sorted({*_built_in(group), *outside}))
+
+
+@cache
+def _built_in(group: str) -> tuple[str, ...]:
     files = (root() / PACKAGES[group]).glob("*.py")
-    return tuple(sorted(p.stem for p in files if "\n@register\n" in p.read_text(encoding="utf-8")))
+    return tuple(p.stem for p in files if "\n@register\n" in p.read_text(encoding="utf-8"))
+
+
+@cache
+def _entry_points() -> dict[tuple[str, str], importlib.metadata.EntryPoint]:
+    """(group, name) -> what installed packages offer."""
+    every = importlib.metadata.entry_points()
+    return {(g, e.name): e for g in PACKAGES for e in every.select(group=f"posbench.{g}")}
+
+
+def load_plugin(path: str | Path) -> tuple[str, str]:
+    """Register the class of a file, here and in processes started from here: (group, name)."""
+    file = Path(path).resolve()
+    found = _plugin(file)
+    known = [p for p in os.environ.get(PLUGINS, "").split(os.pathsep) if p]
+    os.environ[PLUGINS] = os.pathsep.join(dict.fromkeys([*known, str(file)]))
+    return found
+
+
+def _plugins() -> dict[tuple[str, str], Path]:
+    """(group, name) -> file of the plug-ins that are named in the environment."""
+    paths = [Path(p) for p in os.environ.get(PLUGINS, "").split(os.pathsep) if p]
+    return {_plugin(path): path for path in paths}
+
+
+@cache
+def _plugin(file: Path) -> tuple[str, str]:
+    """Import a plug-in; its config group and name. ConfigError says what is wrong with it."""
+    where = f"--plugin={file}"
+    if file.suffix != ".py" or not file.stem.isidentifier():
+        raise ConfigError(f"{where}: must be a Python file whose name is an identifier")
+    if not file.is_file():
+        raise ConfigError(f"{where}: no such file")
+    known = importlib.util.find_spec(file.stem)
+    if known is not None and known.origin != str(file):
+        raise ConfigError(f"{where}: a module {file.stem} exists already; rename the file")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+        importlib.invalidate_caches()
+    cls = _registered(file.stem, where)
+    group = getattr(cls, "group", "")
+    if group not in PACKAGES:
+        raise ConfigError(f"{where}: its class belongs to none of {', '.join(PACKAGES)}")
+    if file.stem in _built_in(group):
+        raise ConfigError(f"{where}: {group}={file.stem} is built in; rename the file")
+    return group, file.stem
+
+
+def plugin_facts(group: str, name: str) -> dict[str, str] | None:
+    """File name and SHA-256 of the plug-in that a name comes from; None for what is built in."""
+    if (group, name) not in _plugins():
+        return None
+    path = plugin_path(group, name)
+    return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def presets(group: str) -> tuple[str, ...]:
@@ -69,22 +141,48 @@ def register(cls: T) -> T:
     return cls
 
 
-@cache
+def plugin_path(group: str, name: str) -> Path:
+    """File of a plug-in."""
+    return _plugins()[group, name]
+
+
 def get(group: str, name: str) -> Any:
     """The registered class; ConfigError lists what is known."""
     if name not in names(group):
         raise ConfigError(unknown(group, name, names(group)))
+    if name in _built_in(group):
+        module = f"posbench.{PACKAGES[group].replace('/', '.')}.{name}"
+        return _registered(module, f"{PACKAGES[group]}/{name}.py")
+    if (group, name) in _plugins():
+        return _registered(name, f"{name}.py")
+    return _offered(group, name)
+
+
+@cache
+def _registered(module: str, where: str) -> Any:
+    """The class with @register of a module."""
     try:
-        module = importlib.import_module(f"posbench.{PACKAGES[group].replace('/', '.')}.{name}")
+        found = vars(importlib.import_module(module))
     except Exception as error:
-        raise ConfigError(f"{PACKAGES[group]}/{name}.py cannot be read: {error}") from error
-    found = [
-        c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__
-    ]
-    for cls in found:
-        if "registered" in vars(cls):
+        raise ConfigError(f"{where} cannot be read: {error}") from error
+    for cls in found.values():
+        own = isinstance(cls, type) and cls.__module__ == module
+        if own and "registered" in vars(cls):
             return cls
-    raise ConfigError(f"{group}={name}: the file defines no class with @register")
+    raise ConfigError(f"{where}: the file defines no class with @register")
+
+
+@cache
+def _offered(group: str, name: str) -> Any:
+    """A class that an installed package offers."""
+    point = _entry_points()[group, name]
+    try:
+        cls = point.load()
+    except Exception as error:
+        raise ConfigError(f"{group}={name}: {point.value} cannot be read: {error}") from error
+    if getattr(cls, "name", None) != name or getattr(cls, "group", None) != group:
+        raise ConfigError(f"{group}={name}: {point.value} is not registered under that name")
+    return cls
 
 
 def unknown(option: str, value: object, known: Iterable[str]) -> str:
@@ -126,10 +224,18 @@ def catalogue() -> list[Entry]:
     entries = []
     for group in KINDS:
         if group in PACKAGES:
-            folder = root() / PACKAGES[group]
-            entries += [_from_source(group, folder / f"{n}.py") for n in names(group)]
+            entries += [_entry(group, name) for name in names(group)]
         entries += [_from_preset(group, conf_root() / group / f"{p}.yaml") for p in presets(group)]
     return entries
+
+
+def _entry(group: str, name: str) -> Entry:
+    """The line of a registered class."""
+    if name in _built_in(group):
+        return _from_source(group, root() / PACKAGES[group] / f"{name}.py")
+    if (group, name) in _plugins():
+        return _from_source(group, _plugins()[group, name])
+    return Entry(KINDS[group], group, name, "", "", f"from {_entry_points()[group, name].value}")
 
 
 def _from_source(group: str, path: Path) -> Entry:

@@ -8,6 +8,7 @@ their default do not enter it either: a new option orphans no finished run.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +59,8 @@ class ModelConfig:
     tied: bool = True
     #: factor on the token embedding; null = sqrt(d_model), which gives unit rms at the start
     embed_scale: float | None = None
+    #: keys that a query sees, itself included, one entry a layer; null in it = all before
+    window: list[int | None] | None = None
 
     def __post_init__(self) -> None:
         positive(
@@ -73,6 +76,13 @@ class ModelConfig:
             raise ConfigError(
                 f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}"
             )
+        if self.window is not None and len(self.window) != self.n_layers:
+            raise ConfigError(
+                f"model.window={self.window}: needs one entry for each of "
+                f"model.n_layers={self.n_layers} layers (null = no window)"
+            )
+        for window in self.window or []:
+            positive({"model.window": window})
 
 
 @dataclass
@@ -194,6 +204,8 @@ class EvalConfig:
     #: blocks of scored tokens in each document; null = 4, or as many as the targets hold
     blocks: int | None = None
     protocol: str = "same_targets"
+    #: draws that a row averages where positions are drawn at random in the test too
+    draws: int = 5
     #: a row that would need more is refused; GiB; null = 80 % of what is free
     memory_limit: float | None = _aside(None)
     #: windows are batched up to this many tokens
@@ -207,6 +219,7 @@ class EvalConfig:
             {
                 "eval.docs": self.docs,
                 "eval.blocks": self.blocks,
+                "eval.draws": self.draws,
                 "eval.batch_tokens": self.batch_tokens,
                 "eval.threads": self.threads,
             }
@@ -249,16 +262,22 @@ class Geometry:
     n_heads: int
     n_layers: int
     train_length: int
+    #: positions that training may draw are below it; 0 = train_length
+    span: int = 0
+
+    @property
+    def positions(self) -> int:
+        return self.span or self.train_length
 
     @property
     def head_dim(self) -> int:
         return self.d_model // self.n_heads
 
 
-def geometry(config: RunConfig) -> Geometry:
-    """The geometry that a run's settings describe."""
+def geometry(config: RunConfig, span: int = 0) -> Geometry:
+    """The geometry that a run's settings describe; `span` as its sampler gives it."""
     m = config.model
-    return Geometry(m.d_model, m.n_heads, m.n_layers, config.train.seq_len)
+    return Geometry(m.d_model, m.n_heads, m.n_layers, config.train.seq_len, span)
 
 
 def check_name(option: str, value: str) -> None:
@@ -297,7 +316,12 @@ def digest(value: Any, length: int = 8) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def run_id(config: RunConfig, content_sha256: str) -> str:
-    """Folder name of a run: a function of what decides its result, and of nothing else."""
+def run_id(config: RunConfig, content_sha256: str, plugins: Sequence[Any] = ()) -> str:
+    """Folder name of a run: a function of what decides its result, and of nothing else.
+
+    `plugins` are the facts of the plug-in files that it uses.
+    """
     identity = {"schema": SCHEMA, "data_sha256": content_sha256, **changed(config)}
+    if plugins:
+        identity["plugins"] = list(plugins)
     return f"{config.preset}-L{config.train.seq_len}-s{config.seed}-{digest(identity)}"

@@ -75,6 +75,7 @@ def run(
         record.update()
         if main:
             data.tokenizer.save(out / "tokenizer.json")
+            runs.keep_plugins(config, out)
         state.wait_for_everyone()
         try:
             _Loop(config, record, data, report).go()
@@ -165,27 +166,31 @@ class _Loop:
     def _step(self, step: int) -> Tensor:
         """One optimizer step; returns the loss, still on the device."""
         config = self.config
-        inputs, labels = self._batch(step)
+        inputs, labels, pos = self._batch(step)
         optim.set_rate(self.optimizers, config.train, step)
         with self.accelerator.autocast():
-            logits = self.parallel(inputs)
+            logits = self.parallel(inputs, pos)
             loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         self.accelerator.backward(loss)
         self.accelerator.clip_grad_norm_(self.model.parameters(), config.train.clip)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        self.model.posenc.project()
         return loss.detach()
 
-    def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """This process's share of the step's batch."""
+    def _batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """This process's share of the step's batch: inputs, labels, positions."""
         train = self.config.train
         whole = windows.training_batch(
             self.data, train.seq_len, train.batch_size, self.config.seed, step
         )
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         inputs, labels = (torch.from_numpy(a[rank::world]) for a in whole)
-        return inputs.to(self.accelerator.device), labels.to(self.accelerator.device)
+        pos = self.model.sampler.training(train.batch_size, train.seq_len, self.config.seed, step)
+        pos = pos if len(pos) == 1 else pos[rank::world]
+        device = self.accelerator.device
+        return inputs.to(device), labels.to(device), pos.to(device)
 
     @torch.no_grad()
     def _validate(self) -> float:

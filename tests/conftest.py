@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import SWEPT
 
 WORDS = ["the", "of", "a", "state", "house", "people", "law", "peace", "year", "work", "nation"]
 #: overrides of a run that takes a fraction of a second
@@ -155,11 +156,11 @@ def trained(trained_here: Any, copy_run: Callable[..., Any]) -> Any:
 
 @pytest.fixture(scope="session")
 def swept_here(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> tuple[Path, Done]:
-    """`posbench train posenc=glob(*) -m` in a fresh folder: that folder, and what was printed."""
+    """A sweep over schemes of every kind in a fresh folder: that folder, and what was printed."""
     place = tmp_path_factory.mktemp("swept")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        return place, command("train", "posenc=glob(*)", "-m", *tiny)
+        return place, command("train", SWEPT, "-m", *tiny)
 
 
 def command(*arguments: str) -> Done:

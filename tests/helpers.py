@@ -8,6 +8,9 @@ import numpy as np
 from posbench.data import windows
 from posbench.evaluate import rows
 
+#: schemes of every kind, for a sweep
+SWEPT = "posenc=none,sinusoidal,learned,t5,alibi,rope,rope_matched,stack,layers"
+
 
 def refused(done: Any, *words: str, lines: int = 1) -> None:
     """Exit 2 with at most `lines` lines on stderr that hold the words, and nothing on stdout."""

@@ -26,6 +26,8 @@ from posbench.settings import Geometry, ModelConfig, OptimizerConfig, RunConfig,
 torch.set_num_threads(1)
 
 SCHEMES = registry.names("posenc")
+#: those with an independent form here
+SURVEY = ("none", "sinusoidal", "learned", "t5", "alibi", "rope")
 
 #: every registered rescaling, and options that change the formula: id -> (name, options)
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -145,15 +147,13 @@ def t5_bucket(n: int, buckets: int, max_distance: int) -> int:
 
 
 def bias_of(encoding: PositionalEncoding) -> Callable[[int, int], Any]:
-    """Bias of (head, distance); independent of the package for the schemes known here."""
+    """Bias of (head, distance) of ALiBi or T5, independent of the package; else 0."""
     if encoding.name == "alibi":
         slopes = alibi_slopes(encoding.geometry.n_heads)
         return lambda h, d: -slopes[h] * max(d, 0)
     if encoding.name == "t5":
         b, m = encoding.config.buckets, encoding.max_distance
         return lambda h, d: encoding.bias[t5_bucket(max(d, 0), b, m), h]
-    if encoding.biased:
-        return lambda h, d: encoding.distance_bias(torch.tensor([max(d, 0)]))[h, 0]
     return lambda h, d: 0.0
 
 

@@ -1,4 +1,7 @@
-"""Every kernel of attention against a loop over queries."""
+"""Every kernel of attention against a loop over queries.
+
+The schemes here have an independent form in `oracles`; the others are tested beside their formulas.
+"""
 
 import math
 
@@ -8,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import (
     RULES,
-    SCHEMES,
     STATIC,
+    SURVEY,
     bias_of,
     normal,
     positions,
@@ -22,14 +25,16 @@ from oracles import (
     turned,
 )
 
-from posbench import attention
+from posbench import attention, registry
 from posbench.encodings.base import Context, PositionalEncoding
 from posbench.rescale.per_query import PerQuery
 
 #: (queries, keys)
 SHAPES = [(33, 33), (5, 33), (1, 33), (1, 1)]
 HEADS, WIDTH, LENGTH = 3, 8, 40
-BIASED = [name for name in SCHEMES if scheme(name).biased]
+BIASED = ("t5", "alibi")
+#: rescalings that change the frequencies alone
+FREQUENCIES = [i for i in STATIC if registry.get("rescale", RULES[i][0]).acts_on == "frequencies"]
 
 
 def make(case: str) -> PositionalEncoding:
@@ -41,7 +46,7 @@ def make(case: str) -> PositionalEncoding:
     return rule(name, **options).applied(trained, 10, 33)
 
 
-CASES = [*SCHEMES, *(f"rope+{id}" for id in STATIC)]
+CASES = [*SURVEY, *(f"rope+{id}" for id in FREQUENCIES)]
 
 
 def qkv(rows: int, keys: int, batch: int = 2) -> tuple[torch.Tensor, ...]:
@@ -62,8 +67,8 @@ def test_chunks_equal_the_loop(case, rows, keys, monkeypatch):
     k_pos = positions(keys)
     q_pos = k_pos[:, keys - rows :]
     with torch.no_grad():
-        q, k = encoding.rotate(q, k, q_pos, k_pos, Context(True))
-        slow = slow_attention(q, k, v, bias_of(encoding), scalar(encoding, q_pos))
+        turned = encoding.rotate(q, k, q_pos, k_pos, Context(True))
+        slow = slow_attention(*turned, v, bias_of(encoding), scalar(encoding, q_pos))
         for chunk in (1, 7, 64):
             monkeypatch.setattr(attention, "CHUNK_ROWS", chunk)
             fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(True))
@@ -79,8 +84,8 @@ def test_the_encodings_own_attend_is_the_loop(case):
     q, k, v = qkv(9, 9)
     pos = positions(9)
     with torch.no_grad():
-        q, k = encoding.rotate(q, k, pos, pos, Context(True))
-        slow = slow_attention(q, k, v, bias_of(encoding), scalar(encoding, pos))
+        turned = encoding.rotate(q, k, pos, pos, Context(True))
+        slow = slow_attention(*turned, v, bias_of(encoding), scalar(encoding, pos))
         own = encoding.attend(q, k, v, pos, pos, Context(True))
     torch.testing.assert_close(own, slow, rtol=0, atol=1e-10)
 
@@ -94,9 +99,9 @@ def test_any_positions_equal_the_loop(case, rows, keys, monkeypatch):
     k_pos = (tokens(keys, vocab=3) + 1).cumsum(1)[..., None]
     q_pos = k_pos[:, keys - rows :]
     with torch.no_grad():
-        q, k = encoding.rotate(q, k, q_pos, k_pos, Context(False))
+        turned = encoding.rotate(q, k, q_pos, k_pos, Context(False))
         slow = slow_attention(
-            q, k, v, bias_of(encoding), scalar(encoding, q_pos), q_pos=q_pos, k_pos=k_pos
+            *turned, v, bias_of(encoding), scalar(encoding, q_pos), q_pos=q_pos, k_pos=k_pos
         )
         for scores in (1, 200, 1 << 24):
             monkeypatch.setattr(attention, "CHUNK_SCORES", scores)
@@ -111,12 +116,12 @@ def test_materialised_mask_equals_the_loop(name, rows, keys, chunk, monkeypatch)
     encoding = make(name)
     q, k, v = qkv(rows, keys)
     monkeypatch.setattr(attention, "CHUNK_SCORES", chunk * keys * HEADS)
-    bias = encoding.distance_bias(torch.arange(keys)).double()
-    fast = attention._materialised(q, k, v, bias, Context(True))
+    bias = encoding.distance_bias(torch.arange(keys), Context(True)).double()
+    fast = attention._materialised(q, k, v, bias, Context(True), WIDTH**-0.5)
     torch.testing.assert_close(fast, slow_attention(q, k, v, bias_of(encoding)), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", SURVEY)
 @pytest.mark.parametrize(("rows", "keys"), [(11, 11), (4, 11)])
 @pytest.mark.parametrize("consecutive", [True, False])
 def test_gradients_equal_those_of_the_loop(name, rows, keys, consecutive, monkeypatch):
@@ -124,13 +129,14 @@ def test_gradients_equal_those_of_the_loop(name, rows, keys, consecutive, monkey
     monkeypatch.setattr(attention, "CHUNK_ROWS", 3)
     encoding = make(name)
     # a table in the token stream (learned) plays no part in attention
-    own = list(encoding.parameters()) if encoding.biased else []
+    own = list(encoding.parameters()) if name in BIASED else []
     leaves = [x.requires_grad_() for x in qkv(rows, keys)]
     weight = normal(2, HEADS, rows, WIDTH, seed=4)
     k_pos = positions(keys)
     q_pos = k_pos[:, keys - rows :]
     fast = attention.attend(encoding, *leaves, q_pos, k_pos, Context(consecutive))
-    slow = slow_attention(*leaves, bias_of(encoding))
+    turned = encoding.rotate(*leaves[:2], q_pos, k_pos, Context(True))
+    slow = slow_attention(*turned, leaves[2], bias_of(encoding))
     got = torch.autograd.grad((fast * weight).sum(), leaves + own)
     wanted = torch.autograd.grad((slow * weight).sum(), leaves + own)
     for a, b in zip(got, wanted, strict=True):
@@ -160,21 +166,12 @@ def test_strided_kernel_in_float32_at_2048_tokens(name):
     pos = positions(2048)
     with torch.no_grad():
         fast = attention.attend(encoding, q, k, v, pos, pos, Context(True))
-        bias = attention.pair_bias(encoding, pos, pos)
-        exact = attention.dense(q.double(), k.double(), v.double(), bias.double())
+        distance = torch.arange(2048)[:, None] - torch.arange(2048)
+        bias = encoding.distance_bias(distance.clamp(min=0).flatten(), Context(True))
+        bias = bias.unflatten(1, distance.shape).double().masked_fill(distance < 0, -math.inf)
+        scores = q.double() @ k.double().transpose(2, 3) / math.sqrt(32) + bias
+        exact = scores.softmax(-1) @ v.double()
     assert (fast - exact).abs().max() < 5e-6
-
-
-@pytest.mark.parametrize("name", BIASED)
-def test_the_reference_kernel_equals_the_loop(name):
-    encoding = make(name)
-    q, k, v = qkv(5, 9)
-    k_pos = positions(9)
-    with torch.no_grad():
-        bias = attention.pair_bias(encoding, k_pos[:, 4:], k_pos)
-        got = attention.dense(q, k, v, bias)
-        slow = slow_attention(q, k, v, bias_of(encoding))
-    torch.testing.assert_close(got, slow, rtol=0, atol=1e-10)
 
 
 class PerQueryScale(PositionalEncoding):
@@ -183,11 +180,11 @@ class PerQueryScale(PositionalEncoding):
     name = "per_query_scale"
 
     def logit_scale(self, q_pos, ctx):
-        return (q_pos[..., 0] + 2).double().log()
+        return (q_pos[:, None, :, 0] + 2).double().log()
 
 
 class PerQueryScaleAndBias(PerQueryScale):
-    def distance_bias(self, distance_N):
+    def distance_bias(self, distance_N, ctx):
         return -0.1 * distance_N.double().sqrt().expand(HEADS, -1)
 
 
@@ -205,7 +202,9 @@ def test_a_scale_per_query_acts_on_scores_and_not_on_the_bias(cls, rows, keys, c
         q,
         k,
         v,
-        (lambda h, d: -0.1 * math.sqrt(d)) if encoding.biased else (lambda h, d: 0.0),
+        (lambda h, d: -0.1 * math.sqrt(d))
+        if "distance_bias" in encoding.hooks
+        else (lambda h, d: 0.0),
         scale,
     )
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
@@ -237,14 +236,13 @@ def test_incremental_dynamic_ntk_equals_the_loop(rows, keys, consecutive):
     k_pos = positions(keys)
     q_pos = k_pos[:, keys - rows :]
     ctx = Context(consecutive)
-    turned_q, turned_k = encoding.rotate(q, k, q_pos, k_pos, ctx)
-    fast = encoding.attend(turned_q, turned_k, v, q_pos, k_pos, ctx)
+    fast = encoding.attend(q, k, v, q_pos, k_pos, ctx)
     torch.testing.assert_close(fast, slow_incremental(q, k, v), rtol=0, atol=1e-10)
 
 
 @settings(deadline=None, max_examples=25, database=None)
 @given(
-    name=st.sampled_from(SCHEMES),
+    name=st.sampled_from(SURVEY),
     batch=st.integers(1, 3),
     heads=st.integers(1, 5),
     half=st.integers(1, 4),
@@ -263,20 +261,48 @@ def test_any_shape(name, batch, heads, half, keys, missing, chunk, consecutive):
         patch.setattr(attention, "CHUNK_ROWS", chunk)
         patch.setattr(attention, "CHUNK_SCORES", chunk * keys)
         fast = attention.attend(encoding, q, k, v, q_pos, k_pos, Context(consecutive))
-        slow = slow_attention(q, k, v, bias_of(encoding))
+        turned = encoding.rotate(q, k, q_pos, k_pos, Context(True))
+        slow = slow_attention(*turned, v, bias_of(encoding))
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", SURVEY)
 def test_output_has_the_type_of_the_values(name, dtype):
     encoding = scheme(name, shape(HEADS * WIDTH, HEADS))
-    q, k, v = (x.to(dtype) for x in qkv(9, 9))
     pos = positions(9)
     with torch.no_grad():
         for consecutive in (True, False):
+            q, k, v = (x.to(dtype) for x in qkv(9, 9))
             out = attention.attend(encoding, q, k, v, pos, pos, Context(consecutive))
             assert out.dtype == dtype
-            slow = slow_attention(*(x.double() for x in (q, k, v)), bias_of(encoding))
+            q, k, v = (x.double() for x in (q, k, v))
+            turned = encoding.rotate(q, k, pos, pos, Context(True))
+            slow = slow_attention(*turned, v, bias_of(encoding))
             limit = 1e-5 if dtype == torch.float32 else 0.05
             assert (out.double() - slow).abs().max() < limit
+
+
+@pytest.mark.parametrize("name", ["none", "alibi", "rope"])
+@pytest.mark.parametrize(("rows", "keys"), SHAPES)
+@pytest.mark.parametrize("window", [1, 6, 100])
+def test_a_window_equals_the_loop_over_its_keys(name, rows, keys, window, monkeypatch):
+    encoding = make(name)
+    q, k, v = qkv(rows, keys)
+    k_pos = positions(keys)
+    q_pos = k_pos[:, keys - rows :]
+    turned_q, turned_k = encoding.rotate(q, k, q_pos, k_pos, Context(True))
+    slow = []
+    for r in range(rows):
+        last = keys - rows + r
+        seen = slice(max(0, last + 1 - window), last + 1)
+        at = {"q_pos": q_pos[:, r : r + 1], "k_pos": k_pos[:, seen]}
+        one = turned_q[:, :, r : r + 1], turned_k[:, :, seen], v[:, :, seen]
+        slow.append(slow_attention(*one, bias_of(encoding), **at))
+    for chunk in (1, 7, 64):
+        monkeypatch.setattr(attention, "CHUNK_ROWS", chunk)
+        monkeypatch.setattr(attention, "CHUNK_SCORES", chunk * keys * q.shape[0] * HEADS)
+        for consecutive in (True, False):
+            ctx = Context(consecutive, window=window)
+            fast = attention.attend(encoding, q, k, v, q_pos, k_pos, ctx)
+            torch.testing.assert_close(fast, torch.cat(slow, 2), rtol=0, atol=1e-10)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from helpers import SWEPT
 from omegaconf import OmegaConf
 
 from posbench import launch, registry
@@ -40,14 +41,23 @@ def row_names(table: pd.DataFrame) -> list[str]:
 # --- sweeps of training ---------------------------------------------------------------------------
 
 
-def test_a_glob_trains_every_scheme_and_preset(swept_here: tuple[Path, Any]) -> None:
+def test_a_sweep_trains_every_scheme_it_names(swept_here: tuple[Path, Any]) -> None:
     place, done = swept_here
     assert done.code == 0, done.err
     found = manifests(place)
-    assert set(found) == set(registry.options("posenc"))
+    named = SWEPT.removeprefix("posenc=").split(",")
+    labels = {"stack": "rope+fox", "layers": "rope-none"}
+    assert set(found) == {labels.get(name, name) for name in named}
     assert {m["status"] for m in found.values()} == {"finished"}
     assert [line.split()[0] for line in done.out.splitlines()] == ["finished"] * len(found)
     assert "Traceback" not in done.err
+
+
+def test_a_glob_means_every_scheme_and_preset(anywhere: Command) -> None:
+    done = anywhere("config", "train", "posenc=glob(*)", "-m")
+    assert done.code == 0, done.err
+    found = [line for line in done.out.splitlines() if line.startswith("preset: ")]
+    assert sorted(x.removeprefix("preset: ") for x in found) == sorted(registry.options("posenc"))
 
 
 def test_a_tied_hyper_parameter_is_printed_with_the_papers_value(
@@ -68,7 +78,7 @@ def test_what_is_done_is_reused_and_nothing_of_it_is_rewritten(
     place, _ = swept_here
     monkeypatch.chdir(place)
     before = tree(place / "runs" / "default")
-    again = anywhere("train", "posenc=glob(*)", "-m", *tiny)
+    again = anywhere("train", SWEPT, "-m", *tiny)
     assert again.code == 0
     assert {line.split()[0] for line in again.out.splitlines()} == {"reused"}
     assert tree(place / "runs" / "default") == before
@@ -324,7 +334,7 @@ def test_every_combination_becomes_rows_of_one_folder(
 def test_every_run_of_a_sweep_is_evaluated(
     swept_here: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, anywhere: Command
 ) -> None:
-    """One command measures all seven; refusals are rows, and the exit code is 0."""
+    """One command measures all; refusals are rows, and the exit code is 0."""
     place, _ = swept_here
     monkeypatch.chdir(place)
     done = anywhere(
@@ -332,7 +342,7 @@ def test_every_run_of_a_sweep_is_evaluated(
         "eval.docs=2", "eval.blocks=1", "eval.threads=1",
     )  # fmt: skip
     assert done.code == 0, done.err
-    rotary = {"rope", "rope_matched"}
+    rotary = {"rope", "rope_matched", "rope+fox", "rope-none"}
     for run in (place / "runs" / "default").iterdir():
         preset = json.loads((run / "manifest.json").read_text())["preset"]
         (table,) = evaluations(run)

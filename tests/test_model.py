@@ -8,7 +8,18 @@ import math
 import pytest
 import torch
 import yaml
-from oracles import RULES, SCHEMES, normal, positions, rule, scheme, shape, tiny_model, tokens
+from oracles import (
+    RULES,
+    SCHEMES,
+    SURVEY,
+    normal,
+    positions,
+    rule,
+    scheme,
+    shape,
+    tiny_model,
+    tokens,
+)
 
 from posbench import model as models
 from posbench.encodings.base import Context
@@ -90,7 +101,7 @@ def test_presets(preset, heads_of, blocks):
     path = conf_root() / "model" / f"{preset}.yaml"
     config = ModelConfig(**yaml.safe_load(path.read_text(encoding="utf-8")))
     with torch.device("meta"):
-        model = Decoder(config, 1024, scheme("none"), get("positions", "standard")(None))
+        model = Decoder(config, 1024, scheme("none"), get("positions", "standard")(None, 128))
     assert config.d_model // config.n_heads == heads_of
     counted = sum(p.numel() for p in model.blocks.parameters())
     assert counted == pytest.approx(blocks, rel=0.01)
@@ -271,7 +282,7 @@ def test_only_a_scheme_with_positions_sees_the_order():
     """One layer: the last query sees the other tokens as a set, unless positions tell."""
     ids = tokens(12, batch=1)
     mixed = torch.cat((ids[:, :11].flip(1), ids[:, 11:]), 1)
-    for name in SCHEMES:
+    for name in SURVEY:
         model = tiny_model(name, n_layers=1).double()
         with torch.no_grad():
             change = (model(ids) - model(mixed))[:, -1].abs().max()
@@ -313,13 +324,14 @@ def test_a_cast_model_keeps_positions_in_full_precision(cast):
     pos = positions(9, 5000)
     fresh = scheme("rope", shape())
     for dtype in (torch.float32, torch.float64):
-        ours, wanted = (e.tables(pos, dtype, Context(True)) for e in (model.posenc, fresh))
+        ours, wanted = (e.cos_sin(pos, dtype, Context(True)) for e in (model.posenc, fresh))
         assert all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
     assert model.posenc.inv_freq.dtype == torch.float64
     alibi = tiny_model("alibi").to(cast).posenc
     distance = torch.arange(3000)
     assert torch.equal(
-        alibi.distance_bias(distance), scheme("alibi", shape()).distance_bias(distance)
+        alibi.distance_bias(distance, Context(True)),
+        scheme("alibi", shape()).distance_bias(distance, Context(True)),
     )
     sinusoid = tiny_model("sinusoidal").to(cast).posenc
     assert torch.equal(sinusoid.table(pos[..., 0]), scheme("sinusoidal").table(pos[..., 0]))

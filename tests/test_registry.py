@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_is_named(
     (folder / "broken.py").write_text("\n@register\nclass Broken(:\n")
     (folder / "plain.py").write_text("class Plain: pass\n")
     monkeypatch.setattr(registry, "root", lambda: tmp_path)
-    registry.names.cache_clear()
+    registry._built_in.cache_clear()
     try:
         assert registry.names("posenc") == ("broken",)
         entry = registry._from_source("posenc", folder / "broken.py")
@@ -97,4 +97,4 @@ def test_a_file_that_cannot_be_read_is_named(
         with pytest.raises(ConfigError, match="encodings/plain.py has no class with @register"):
             registry.get("posenc", "plain")
     finally:
-        registry.names.cache_clear()
+        registry._built_in.cache_clear()

@@ -1,9 +1,11 @@
 """Attention with linear biases."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from posbench.encodings.base import PositionalEncoding, wide
+from posbench.encodings.base import Context, PositionalEncoding, wide
 from posbench.registry import register
 from posbench.settings import Geometry
 
@@ -31,12 +33,16 @@ class Alibi(PositionalEncoding):
 
     family = "relative bias"
     paper = "arXiv:2108.12409"
+    monotone = True
 
     def __init__(self, config: PositionalEncoding.Config, geometry: Geometry):
         super().__init__(config, geometry)
         self.slopes = slopes(geometry.n_heads)
 
-    def distance_bias(self, distance_N: Tensor) -> Tensor:
+    def distance_bias(self, distance_N: Tensor, ctx: Context) -> Tensor:
         kind = wide(distance_N.device)
         slope = torch.tensor(self.slopes, dtype=kind, device=distance_N.device)
-        return -(slope[:, None] * distance_N.to(kind)).float()
+        return -(slope[:, None] * distance_N.to(kind))
+
+    def own_tables(self, distances: Tensor) -> dict[str, Any]:
+        return {"slopes": self.slopes}

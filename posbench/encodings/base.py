@@ -1,16 +1,21 @@
 """The one interface of positional encodings: hooks with identity defaults.
 
-Shapes: B batch (1 where shared), T time, D width, H heads, K head width, A position axes (text: 1),
-N distances. The order of operations in a layer is fixed, see `posbench.attention`:
+Shapes: B batch (1 where shared), T time (Tq queries, Tk keys), D width, H heads (1 where shared),
+K head width, A position axes (text: 1), N distances. Queries are the last of the keys: row r of Tq
+stands at key index Tk - Tq + r, in the whole sequence and in every chunk of it.
 
-    scores = (q . k) / sqrt(K) * logit_scale + bias        (the bias is not divided by sqrt(K))
+The order of operations in a layer is fixed, see `posbench.attention`:
+
+    scores = (rotated q . rotated k) / sqrt(K) * logit_scale + biases     (not divided by sqrt(K))
+    scores = content_bias(scores)
+    output = normalise(scores where a key is visible, v)                  (softmax by default)
 """
 
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,26 +26,73 @@ from posbench.settings import Geometry
 if TYPE_CHECKING:
     from posbench.rescale.base import Rescale
 
+#: what a scheme may define; a class lists in `hooks` those that it does
+HOOKS = (
+    "embed",
+    "prepare",
+    "rotate",
+    "relative_position",
+    "distance_bias",
+    "key_bias",
+    "pair_bias",
+    "content_bias",
+    "visible",
+    "logit_scale",
+    "normalise",
+    "attend",
+)
+
 
 class Context:
     """What one forward pass shares; made anew for each pass, so no state survives a call."""
 
-    def __init__(self, consecutive: bool, layer: int = 0, shared: dict[Any, Any] | None = None):
-        #: positions are 0, 1, 2, ... so that a distance is a difference of indices
+    def __init__(
+        self,
+        consecutive: bool,
+        layer: int = 0,
+        window: int | None = None,
+        prepared: Any = None,
+        shared: dict[Any, Any] | None = None,
+    ):
+        #: neighbours differ by one position, so that a distance is a difference of indices
         self.consecutive = consecutive
-        #: index of the layer that calls
+        #: index of the layer among those whose parameters the scheme holds
         self.layer = layer
+        #: keys that a query of this layer sees, itself included; None = all before it
+        self.window = window
+        #: what the scheme's `prepare` returned for this layer
+        self.prepared = prepared
         self._shared = {} if shared is None else shared
 
-    def at(self, layer: int) -> "Context":
+    def at(self, layer: int, window: int | None = None, prepared: Any = None) -> "Context":
         """The same pass, seen from a layer."""
-        return Context(self.consecutive, layer, self._shared)
+        return Context(self.consecutive, layer, window, prepared, self._shared)
+
+    def part(self, name: str) -> "Context":
+        """The same layer, seen from one part of a combined scheme."""
+        inner = None if self.prepared is None else self.prepared.get(name)
+        return Context(self.consecutive, self.layer, self.window, inner, self._shared)
+
+    def alone(self) -> "Context":
+        """The same layer, sharing nothing: for positions that are made on the way."""
+        return Context(self.consecutive, self.layer, self.window, self.prepared)
 
     def once(self, key: Any, build: Callable[[], Any]) -> Any:
         """Result of `build`, computed once in this pass and shared by its layers."""
         if key not in self._shared:
             self._shared[key] = build()
         return self._shared[key]
+
+
+class Region(NamedTuple):
+    """Positions to rotate by [B or 1, T, A], and where they count [B or 1, 1, Tq, Tk] (None: all).
+
+    A later region replaces an earlier one where it counts.
+    """
+
+    q_pos: Tensor
+    k_pos: Tensor
+    where: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +102,20 @@ class Tied:
     option: str
     paper: str
     used: str
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A special case in which a scheme or rescaling equals another; `posbench check` tests it."""
+
+    #: the case in words, e.g. "factor = 1"
+    case: str
+    #: name of the scheme or rescaling of the same group that it then equals
+    equals: str
+    options: dict[str, Any] = field(default_factory=dict)
+    equal_options: dict[str, Any] = field(default_factory=dict)
+    #: sets own parameters to the special case, in place
+    prepare: Callable[[Any], None] | None = None
 
 
 def wide(device: torch.device) -> torch.dtype:
@@ -70,26 +136,28 @@ class PositionalEncoding(nn.Module):
     """
 
     group: ClassVar[str] = "posenc"
-    name: ClassVar[str]
-    family: ClassVar[str] = ""
-    paper: ClassVar[str] = ""
+    name: str
+    family: str = ""
+    paper: str = ""
 
     #: has parameters of its own
-    learnable: ClassVar[bool] = False
+    learnable: bool = False
     #: adding a constant to every position changes nothing
-    shift_invariant: ClassVar[bool] = True
+    shift_invariant: bool = True
     #: the output of a token changes when later tokens are appended
-    depends_on_total_length: ClassVar[bool] = False
+    depends_on_total_length: bool = False
     #: its values follow the training length
-    needs_train_length: ClassVar[bool] = False
+    needs_train_length: bool = False
     #: `rotate` keeps the norm of queries and keys
-    norm_preserving: ClassVar[bool] = True
-    #: layers differ
-    per_layer: ClassVar[bool] = False
+    norm_preserving: bool = True
+    #: the bias of a distance differs between layers
+    per_layer: bool = False
+    #: biases fall with the distance, whatever the parameters
+    monotone: bool = False
     #: numbers of position axes it understands
-    axes: ClassVar[tuple[int, ...]] = (1,)
-    #: which hooks the class defines (set when the class is made)
-    biased: ClassVar[bool] = False
+    axes: tuple[int, ...] = (1,)
+    #: which of HOOKS it defines (set when a class is made; a combined scheme sets its own)
+    hooks: frozenset[str] = frozenset()
 
     @dataclass
     class Config:
@@ -97,16 +165,23 @@ class PositionalEncoding(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.biased = cls.distance_bias is not PositionalEncoding.distance_bias
+        cls.hooks = frozenset(h for h in HOOKS if getattr(cls, h) is not _default(h))
 
     def __init__(self, config: Any, geometry: Geometry):
         super().__init__()
         self.config = config
         self.geometry = geometry
 
+    # ---- what it is
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return self.name
+
     @property
     def max_length(self) -> int | None:
-        """Longest sequence it is defined for; None = any."""
+        """Number of positions it is defined for; None = any."""
         return None
 
     @property
@@ -122,35 +197,108 @@ class PositionalEncoding(nn.Module):
         """Set the initial value of one of the scheme's own parameters, in place."""
         parameter.normal_(std=0.02, generator=generator)
 
+    @classmethod
+    def reductions(cls) -> list[Reduction]:
+        """Special cases in which it equals another scheme."""
+        return []
+
     def param_groups(self) -> list[dict[str, Any]]:
         """Own parameters with `lr_factor` and `weight_decay`; they are never given to Muon."""
         return [{"params": list(self.parameters()), "lr_factor": 1.0, "weight_decay": 0.0}]
+
+    def project(self) -> None:
+        """Put parameters back into their allowed range, after an optimizer step."""
+
+    def own_tables(self, distances: Tensor) -> dict[str, Any]:
+        """Numbers of this scheme that its hooks do not show, as lists, for `posbench show`.
+
+        inv_freq [pairs], rotation_scale (factor on cos and sin), slopes [H], buckets [N] of the
+        distances [N].
+        """
+        return {}
+
+    # ---- hooks
+
+    def for_layer(self, layer: int) -> tuple["PositionalEncoding", int]:
+        """The scheme that acts in a layer, and that layer's index among the scheme's own."""
+        return self, layer
 
     def embed(self, x_BTD: Tensor, pos_BTA: Tensor) -> Tensor:
         """Token stream with the position added; called once, before the first layer."""
         return x_BTD
 
+    def prepare(self, x_BTD: Tensor, pos_BTA: Tensor, ctx: Context) -> Any:
+        """What a layer's normed stream gives over all keys; the hooks find it in `ctx.prepared`."""
+        return None
+
     def rotate(
         self, q_BHTK: Tensor, k_BHTK: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        """Queries and keys turned by their positions (pos: [B or 1, T, A])."""
+        """Queries and keys turned by their positions (pos: [B or 1, T, A]); may get wider."""
         return q_BHTK, k_BHTK
 
-    def distance_bias(self, distance_N: Tensor) -> Tensor:
+    def relative_position(self, q_pos: Tensor, k_pos: Tensor) -> list[Region] | None:
+        """Other positions to rotate by, region by region, for a chunk; None = those given."""
+        return None
+
+    def distance_bias(self, distance_N: Tensor, ctx: Context) -> Tensor:
         """Bias [H, N] added to the scores, for query minus key positions >= 0 (int64)."""
         raise NotImplementedError
 
+    def key_bias(self, k_pos: Tensor, ctx: Context) -> Tensor:
+        """Bias [B, H, Tk] of every key, up to a constant in each row (softmax cancels it)."""
+        raise NotImplementedError
+
+    def pair_bias(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:
+        """Any other bias, broadcastable to [B, H, Tq, Tk], for a chunk of queries."""
+        raise NotImplementedError
+
+    def content_bias(
+        self,
+        scores: Tensor,
+        q: Tensor,
+        k: Tensor,
+        visible: Tensor,
+        q_pos: Tensor,
+        k_pos: Tensor,
+        ctx: Context,
+    ) -> Tensor:
+        """Scores [B, H, Tq, Tk] changed by content, for a chunk; q and k are not rotated.
+
+        `visible` [B or 1, H or 1, Tq, Tk] is False where a key may not be seen; what is returned
+        there is ignored, but must be finite or -inf.
+        """
+        return scores
+
+    def visible(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:
+        """Mask [B or 1, H or 1, Tq, Tk], on top of causality and the layer's window."""
+        raise NotImplementedError
+
     def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | Tensor | None:
-        """Factor on the scores: a number, or one per query [B or 1, T]; None = 1."""
+        """Factor on q . k: a number, or one per query [B or 1, H or 1, Tq]; None = 1."""
         return None
+
+    def normalise(
+        self, scores: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: Context
+    ) -> Tensor:
+        """Output [B, H, Tq, K] from scores that are -inf where a key is not visible."""
+        return scores.softmax(-1) @ v
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: Context
     ) -> Tensor:
-        """Attention output [B, H, T, K]; override only what does not factor into the hooks."""
+        """Attention output [B, H, Tq, K] of unrotated q and k: only for what does not factor."""
         from posbench.attention import attend
 
         return attend(self, q, k, v, q_pos, k_pos, ctx)
+
+    # ---- rescaling
+
+    def changed(
+        self, change: Callable[["PositionalEncoding"], "PositionalEncoding"]
+    ) -> "PositionalEncoding":
+        """A new encoding whose every layer's scheme went through `change`."""
+        return change(self)
 
     def rescaled(
         self, rule: "Rescale", train_length: int, test_length: int
@@ -166,3 +314,8 @@ class PositionalEncoding(nn.Module):
         for name, value in attributes.items():
             setattr(new, name, value)
         return new
+
+
+def _default(hook: str) -> Any:
+    """The base class's own version of a hook."""
+    return getattr(PositionalEncoding, hook)

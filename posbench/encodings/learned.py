@@ -14,8 +14,8 @@ from posbench.settings import Geometry
 class Learned(PositionalEncoding):
     """One learned vector per position, added to the token embedding (as in GPT-2 and BERT).
 
-    Gehring et al. 2017, arXiv:1705.03122. The table has as many rows as the training length; past
-    it the scheme is undefined and a sweep says so.
+    Gehring et al. 2017, arXiv:1705.03122. The table has a row for every position of training; past
+    them the scheme is undefined and a sweep says so.
     """
 
     family = "absolute"
@@ -32,7 +32,7 @@ class Learned(PositionalEncoding):
     def __init__(self, config: Config, geometry: Geometry):
         super().__init__(config, geometry)
         check_rms(config.rms)
-        self.table = nn.Parameter(torch.empty(geometry.train_length, geometry.d_model))
+        self.table = nn.Parameter(torch.empty(geometry.positions, geometry.d_model))
 
     @property
     def max_length(self) -> int | None:

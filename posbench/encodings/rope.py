@@ -24,13 +24,19 @@ def matched_base(train_length: int) -> float:
     return float(math.floor(base ** (math.log(turns) / math.log(reference))))
 
 
-def rotate_half_split(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn pairs (p, p + d/2) of the last axis by angles whose cos and sin are [..., d/2].
+def powers(base: float, dim: int) -> Tensor:
+    """Frequencies base^(-2p/dim), p = 0 .. dim/2 - 1, float64."""
+    return base ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
 
-    Computed in the tables' type, cast back once.
+
+def rotate_half_split(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn pairs (p, p + r/2) of the last axis by angles whose cos and sin are [..., r/2].
+
+    Channels from r on stay as they are. Computed in the tables' type, cast back once.
     """
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
+    half = cos.shape[-1]
+    a, b, rest = x.split((half, half, x.shape[-1] - 2 * half), dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1).to(x.dtype)
 
 
 @register
@@ -66,10 +72,14 @@ class Rope(PositionalEncoding):
                 f"posenc.base={config.base}: must be above 1"
                 + (f", and is {self.base:g} at train.seq_len={length}" if length < 16 else "")
             )
-        exponent = torch.arange(0, geometry.head_dim, 2, dtype=torch.float64) / geometry.head_dim
-        #: [d/2] float64; a plain attribute, so that a cast of the module cannot round it
-        self.inv_freq = self.base**-exponent
+        self.needs_train_length = config.base == "matched"
+        #: [r/2] float64; a plain attribute, so that a cast of the module cannot round it
+        self.inv_freq = self.ladder()
         self.logit_multiplier = 1.0
+
+    def ladder(self) -> Tensor:
+        """Frequencies [r/2] of the pairs among the first r channels; r = d unless overridden."""
+        return powers(self.base, self.geometry.head_dim)
 
     def tied(self) -> list[Tied]:
         if self.config.base == "matched":
@@ -77,12 +87,12 @@ class Rope(PositionalEncoding):
         return []
 
     def angles(self, pos_BTA: Tensor) -> Tensor:
-        """Angle [B or 1, T, d/2] of every pair, in float64 (float32 where a device has none)."""
+        """Angle [B or 1, T, r/2] of every pair, in float64 (float32 where a device has none)."""
         kind = wide(pos_BTA.device)
         return pos_BTA[..., 0].to(kind)[..., None] * self.inv_freq.to(pos_BTA.device, kind)
 
-    def tables(self, pos: Tensor, dtype: torch.dtype, ctx: Context) -> tuple[Tensor, Tensor]:
-        """cos and sin [B or 1, 1, T, d/2], once per pass; never below float32."""
+    def cos_sin(self, pos: Tensor, dtype: torch.dtype, ctx: Context) -> tuple[Tensor, Tensor]:
+        """cos and sin [B or 1, 1, T, r/2], once per pass; never below float32."""
         dtype = torch.promote_types(dtype, torch.float32)
 
         def build() -> tuple[Tensor, Tensor, Any]:
@@ -96,15 +106,18 @@ class Rope(PositionalEncoding):
     def rotate(
         self, q_BHTK: Tensor, k_BHTK: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        q = rotate_half_split(q_BHTK, *self.tables(q_pos, q_BHTK.dtype, ctx))
-        k = rotate_half_split(k_BHTK, *self.tables(k_pos, k_BHTK.dtype, ctx))
+        q = rotate_half_split(q_BHTK, *self.cos_sin(q_pos, q_BHTK.dtype, ctx))
+        k = rotate_half_split(k_BHTK, *self.cos_sin(k_pos, k_BHTK.dtype, ctx))
         return q, k
+
+    def own_tables(self, distances: Tensor) -> dict[str, Any]:
+        return {"inv_freq": self.inv_freq.tolist(), "rotation_scale": self.logit_multiplier**0.5}
 
     def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
         return None if self.logit_multiplier == 1.0 else self.logit_multiplier
 
     def rescaled(self, rule: Rescale, train_length: int, test_length: int) -> PositionalEncoding:
-        ladder = Ladder(self.inv_freq, self.base, self.geometry.head_dim, train_length)
+        ladder = Ladder(self.inv_freq, self.base, 2 * len(self.inv_freq), train_length)
         scale = rule.scale(train_length, test_length)
         return self.replace(
             inv_freq=rule.frequencies(ladder, scale),

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,8 +73,12 @@ class T5Bias(PositionalEncoding):
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         parameter.normal_(std=self.geometry.d_model**-0.5, generator=generator)
 
-    def distance_bias(self, distance_N: Tensor) -> Tensor:
+    def distance_bias(self, distance_N: Tensor, ctx: Context) -> Tensor:
         return self.bias[bucket(distance_N, self.config.buckets, self.max_distance)].T
+
+    def own_tables(self, distances: Tensor) -> dict[str, Any]:
+        found = bucket(distances, self.config.buckets, self.max_distance)
+        return {"buckets": {"distances": distances.tolist(), "values": found.tolist()}}
 
     def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
         return self.geometry.head_dim**0.5 if self.config.unscaled else None

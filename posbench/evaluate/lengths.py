@@ -12,6 +12,7 @@ from pathlib import Path
 
 from posbench import devices, registry, runs
 from posbench import model as models
+from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
 from posbench.evaluate import protocols, rows, score
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
@@ -124,7 +125,7 @@ class _Scorer:
             encoding = self.rules[key.rule].applied(encoding, L, key.length)
         except UnsupportedRescale:
             return Cell("unsupported_rescale")
-        if encoding.max_length is not None and key.length > encoding.max_length:
+        if not self._has_positions(encoding, key.length):
             return Cell("unsupported_length")
         windows = protocols.read(key.protocol, self.todo.data, key.length, self.config)
         try:
@@ -135,7 +136,15 @@ class _Scorer:
                 self.token_bytes,
                 self.config.batch_tokens,
                 self.limit,
+                self.config.draws,
             )
         except score.OutOfMemory:
             return Cell(OUT_OF_MEMORY)
         return Cell("ok", blocks) if score.finite(blocks) else Cell("nonfinite")
+
+    def _has_positions(self, encoding: PositionalEncoding, length: int) -> bool:
+        """Whether sampler and encoding are defined for sequences of this length."""
+        sampler = self.model.sampler
+        if sampler.max_length is not None and length > sampler.max_length:
+            return False
+        return encoding.max_length is None or sampler.span(length) <= encoding.max_length

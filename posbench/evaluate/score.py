@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from posbench import attention
 from posbench.data.windows import Window
-from posbench.encodings.base import PositionalEncoding
+from posbench.encodings.base import Context, PositionalEncoding
 from posbench.model import Decoder, mlp_width
 
 #: scored positions that pass through the output layer at a time
@@ -38,7 +38,9 @@ class OutOfMemory(Exception):
     """A forward pass would need more memory than is allowed, or the allocator refused."""
 
 
-def memory_needed(model: Decoder, batch: int, length: int, scored: int) -> int:
+def memory_needed(
+    model: Decoder, posenc: PositionalEncoding, batch: int, length: int, scored: int
+) -> int:
     """Upper estimate in bytes of what a forward pass adds at its peak, float32.
 
     Per token: the stream and its norm, queries, keys, values before and after rotation, the output
@@ -50,6 +52,10 @@ def memory_needed(model: Decoder, batch: int, length: int, scored: int) -> int:
     tables = 4 * length * config.d_model // config.n_heads
     bias = 4 * config.n_heads * length
     chunk = batch * config.n_heads * attention.CHUNK_ROWS * 1024
+    ctx = Context(model.sampler.consecutive)
+    layers = range(len(model.blocks))
+    if any(attention.written_out(posenc.for_layer(i)[0], ctx) for i in layers):
+        chunk = 8 * max(attention.CHUNK_SCORES, batch * config.n_heads * length)
     logits = 3 * batch * min(scored, LOGIT_ROWS) * model.head.out_features
     numbers = batch * length * per_token + 2 * tables + bias + chunk + logits
     return int(1.3 * 4 * numbers)  # a third on top for what the allocator keeps
@@ -84,11 +90,13 @@ def batches(windows: Iterable[Window], tokens: int) -> Iterator[list[Window]]:
         yield batch
 
 
-def _fitting(model: Decoder, whole: Iterable[list[Window]], limit: float) -> Iterator[list[Window]]:
+def _fitting(
+    model: Decoder, posenc: PositionalEncoding, whole: Iterable[list[Window]], limit: float
+) -> Iterator[list[Window]]:
     """Batches cut into smaller ones where all their windows together would not fit."""
     for batch in whole:
         n, length, scored = len(batch), len(batch[0].inputs), len(batch[0].scored)
-        while n > 1 and memory_needed(model, n, length, scored) > limit:
+        while n > 1 and memory_needed(model, posenc, n, length, scored) > limit:
             n = (n + 1) // 2
         yield from (batch[i : i + n] for i in range(0, len(batch), n))
 
@@ -101,22 +109,24 @@ def score(
     token_bytes: Any,
     batch_tokens: int,
     limit: float,
+    draws: int = 1,
 ) -> list[Block]:
     """Blocks in the order of the windows; windows of the same (document, block) are summed.
 
     `token_bytes` is the number of bytes of each token id [V], `limit` the memory bound in bytes.
+    Where test positions are drawn at random, nats are the mean over `draws` draws.
     Raises OutOfMemory. Nats may come out infinite or NaN: the caller decides what that means.
     """
     device = next(model.parameters()).device
     blocks: dict[tuple[str, int], Block] = {}
-    for batch in _fitting(model, batches(windows, batch_tokens), limit):
+    for batch in _fitting(model, posenc, batches(windows, batch_tokens), limit):
         inputs = torch.stack([torch.as_tensor(w.inputs) for w in batch]).to(device)
         labels = torch.stack([torch.as_tensor(w.labels) for w in batch])
         scored = torch.as_tensor(batch[0].scored)
-        if memory_needed(model, len(batch), inputs.shape[1], len(scored)) > limit:
+        if memory_needed(model, posenc, len(batch), inputs.shape[1], len(scored)) > limit:
             raise OutOfMemory
         try:
-            nats = _nats(model, posenc, inputs, labels.to(device), scored.to(device))
+            nats = _nats(model, posenc, inputs, labels.to(device), scored.to(device), draws)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, MemoryError) or _is_allocation(error):
                 raise OutOfMemory from None
@@ -137,18 +147,22 @@ def _nats(
     inputs: torch.Tensor,
     labels: torch.Tensor,
     scored: torch.Tensor,
+    draws: int = 1,
 ) -> list[float]:
-    """Summed nats of every window of a batch."""
-    hidden = model.hidden(inputs, posenc, scored_S=scored)
+    """Summed nats of every window of a batch, the mean over draws of positions."""
     total = torch.zeros(len(inputs), dtype=torch.float64)
     rows = max(1, LOGIT_ROWS // len(inputs))
-    for i in range(0, len(scored), rows):
-        logits = model.logits(hidden[:, i : i + rows]).float()
-        loss = F.cross_entropy(
-            logits.flatten(0, 1), labels[:, i : i + rows].flatten(), reduction="none"
-        )
-        total += loss.double().cpu().unflatten(0, (len(inputs), -1)).sum(1)
-    return [float(t) for t in total]
+    draws = draws if model.sampler.random_test else 1
+    for draw in range(draws):
+        pos = model.sampler.testing(inputs.shape[1], draw)
+        hidden = model.hidden(inputs, posenc, pos, scored)
+        for i in range(0, len(scored), rows):
+            logits = model.logits(hidden[:, i : i + rows]).float()
+            loss = F.cross_entropy(
+                logits.flatten(0, 1), labels[:, i : i + rows].flatten(), reduction="none"
+            )
+            total += loss.double().cpu().unflatten(0, (len(inputs), -1)).sum(1)
+    return [float(t) / draws for t in total]
 
 
 def _is_allocation(error: RuntimeError) -> bool:

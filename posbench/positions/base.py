@@ -6,24 +6,46 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from posbench.seeds import seeded
+
 
 class PositionSampler:
-    """Positions of a batch, as a function of its size, its length and a generator alone."""
+    """Positions of a batch in training and in test, as a function of seeds and lengths alone."""
 
     group: ClassVar[str] = "positions"
     name: ClassVar[str]
-    family: ClassVar[str] = ""
+    family: ClassVar[str] = "positions"
     paper: ClassVar[str] = ""
-    #: always 0, 1, 2, ...
+    #: neighbours always differ by one
     consecutive: ClassVar[bool] = False
+    #: test positions are drawn too, so that a result is a mean over draws
+    random_test: ClassVar[bool] = False
 
     @dataclass
     class Config:
         """No options."""
 
-    def __init__(self, config: Any):
+    def __init__(self, config: Any, train_length: int):
         self.config = config
+        self.train_length = train_length
 
-    def draw(self, batch: int, length: int, generator: torch.Generator | None = None) -> Tensor:
-        """Positions [batch or 1, length, axes], int64."""
+    @property
+    def max_length(self) -> int | None:
+        """Longest sequence that it has positions for; None = any."""
+        return None
+
+    def span(self, length: int) -> int:
+        """Every position of a sequence of this length, in training or test, is below it."""
+        return length
+
+    def draw(self, batch: int, length: int, generator: torch.Generator, training: bool) -> Tensor:
+        """Positions [batch or 1, length, axes], ascending."""
         raise NotImplementedError
+
+    def training(self, batch: int, length: int, seed: int, step: int) -> Tensor:
+        """Positions of a training step: a function of (seed, step)."""
+        return self.draw(batch, length, seeded(seed, f"positions:{step}"), True)
+
+    def testing(self, length: int, draw: int = 0) -> Tensor:
+        """Positions [1, length, axes] of the test: a function of (length, number of the draw)."""
+        return self.draw(1, length, seeded(draw, f"test positions:{length}"), False)

@@ -11,9 +11,9 @@ from posbench.registry import register
 class Standard(PositionSampler):
     """Every sequence begins at position 0, in training and in test."""
 
-    family = "plain"
+    family = "positions"
     paper = ""
     consecutive = True
 
-    def draw(self, batch: int, length: int, generator: torch.Generator | None = None) -> Tensor:
+    def draw(self, batch: int, length: int, generator: torch.Generator, training: bool) -> Tensor:
         return torch.arange(length)[None, :, None]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from posbench.encodings.base import Reduction
 from posbench.errors import ConfigError
 from posbench.registry import register
 from posbench.rescale.base import Ladder, Rescale
@@ -24,6 +25,7 @@ class DynamicNtk(Rescale):
     emozilla 2023 (post); arXiv:2309.00071 section 3.3 is alpha = 1. `mode=full` takes one s from
     the whole sequence, so that appended tokens change earlier ones. `mode=incremental` is what
     token-by-token decoding with un-rotated cached keys computes: query i has s from i + 1 tokens.
+    Any length; no state, so the order of lengths does not matter.
     """
 
     family = "rescaling"
@@ -36,12 +38,20 @@ class DynamicNtk(Rescale):
         #: full or incremental
         mode: str = "full"
 
+    @classmethod
+    def reductions(cls, dim: int) -> list[Reduction]:
+        return [Reduction("alpha = 1", "ntk", {"alpha": 1.0}, {"factor": "auto"})]
+
     def __init__(self, config: Config):
         super().__init__(config)
         if not config.alpha >= 1:
             raise ConfigError(f"rescale.alpha={config.alpha}: must be at least 1")
         if config.mode not in MODES:
             raise ConfigError(f"rescale.mode={config.mode}: must be one of {', '.join(MODES)}")
+
+    @property
+    def depends_on_total_length(self) -> bool:
+        return bool(self.config.mode == "full")
 
     def scale(self, train_length: int, test_length: int) -> float:
         if test_length <= train_length:
@@ -51,7 +61,7 @@ class DynamicNtk(Rescale):
     def frequencies(self, ladder: Ladder, scale: float) -> Tensor:
         return ntk_frequencies(ladder, scale)
 
-    def applied(
+    def on(
         self, encoding: "PositionalEncoding", train_length: int, test_length: int
     ) -> "PositionalEncoding":
         if self.config.mode == "full":

@@ -16,13 +16,11 @@ class NoRescale(Rescale):
 
     family = "rescaling"
     paper = ""
+    acts_on = "nothing"
 
     @dataclass
     class Config:
         """No options."""
-
-    def scale(self, train_length: int, test_length: int) -> float:
-        return 1.0
 
     def applied(
         self, encoding: "PositionalEncoding", train_length: int, test_length: int

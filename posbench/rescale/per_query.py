@@ -1,5 +1,7 @@
 """An encoding that changes as the sequence grows, one query at a time."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -10,14 +12,31 @@ from posbench.encodings.base import Context, PositionalEncoding
 class PerQuery(PositionalEncoding):
     """Query i, which sees i + 1 tokens, attends as under `encodings[max(0, i + 1 - start)]`.
 
-    Keys are turned anew for every query, as with a cache of un-rotated keys. Needs positions
-    0, 1, 2, ...; memory is that of one query, time grows with the square of the length.
+    Keys are turned anew for every query, as with a cache of un-rotated keys. Memory is that of one
+    query, time grows with the square of the length. The encodings differ in what they rotate by;
+    all else is the first one's.
     """
 
+    name = "per_query"
+
     def __init__(self, encodings: list[PositionalEncoding], start: int):
-        super().__init__(encodings[0].config, encodings[0].geometry)
+        first = encodings[0]
+        super().__init__(first.config, first.geometry)
         self.encodings = encodings
         self.start = start
+        self.shift_invariant = first.shift_invariant
+        self.norm_preserving = first.norm_preserving
+        self.axes = first.axes
+
+    @property
+    def max_length(self) -> int | None:
+        return self.encodings[0].max_length
+
+    def embed(self, x_BTD: Tensor, pos_BTA: Tensor) -> Tensor:
+        return self.encodings[0].embed(x_BTD, pos_BTA)
+
+    def prepare(self, x_BTD: Tensor, pos_BTA: Tensor, ctx: Context) -> Any:
+        return self.encodings[0].prepare(x_BTD, pos_BTA, ctx)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: Context
@@ -30,8 +49,7 @@ class PerQuery(PositionalEncoding):
         for row in rows:
             seen = before + row.stop
             encoding = self.encodings[max(0, seen - self.start)]
-            inner = Context(ctx.consecutive, ctx.layer)
+            inner = ctx.alone()
             pos = q_pos[:, row], k_pos[:, :seen]
-            turned = encoding.rotate(q[:, :, row], k[:, :, :seen], *pos, inner)
-            out.append(attend(encoding, *turned, v[:, :, :seen], *pos, inner))
+            out.append(attend(encoding, q[:, :, row], k[:, :, :seen], v[:, :, :seen], *pos, inner))
         return torch.cat(out, dim=2)

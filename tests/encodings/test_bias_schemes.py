@@ -56,7 +56,7 @@ def test_alibi_slopes_of_transformers(heads):
 @pytest.mark.parametrize("heads", HEADS)
 def test_alibi_bias_is_linear_in_distance(heads):
     distance = torch.tensor([0, 1, 2, 5, 1000, 16384])
-    bias = scheme("alibi", shape(2 * heads, heads)).distance_bias(distance)
+    bias = scheme("alibi", shape(2 * heads, heads)).distance_bias(distance, Context(True))
     wanted = -torch.tensor(alibi_slopes(heads), dtype=torch.float64)[:, None] * distance
     torch.testing.assert_close(bias.double(), wanted, rtol=1e-7, atol=0)
     assert torch.equal(bias[:, 0], torch.zeros(heads))
@@ -78,9 +78,9 @@ def test_alibi_equals_the_form_that_depends_on_the_key_alone():
 def test_a_cast_module_keeps_alibi_in_full_precision(cast):
     encoding = scheme("alibi", shape(64, 8))
     distance = torch.arange(2100)
-    before = encoding.distance_bias(distance)
-    after = encoding.to(cast).distance_bias(distance)
-    assert after.dtype == torch.float32
+    before = encoding.distance_bias(distance, Context(True))
+    after = encoding.to(cast).distance_bias(distance, Context(True))
+    assert after.dtype == torch.float64
     assert torch.equal(after, before)
     slope = alibi_slopes(8)[-1]  # 2^-8
     coarse = (torch.arange(1000, 1008) * slope).bfloat16().unique()
@@ -145,7 +145,7 @@ def test_t5_bias_is_one_table_of_buckets_and_heads():
     encoding = scheme("t5", shape(64, 4, 128))
     assert [tuple(p.shape) for p in encoding.parameters()] == [(32, 4)]
     far = [0, 3, 40, 1000]
-    bias = encoding.distance_bias(torch.tensor(far))
+    bias = encoding.distance_bias(torch.tensor(far), Context(True))
     for h in range(4):
         for n, found in zip(far, bias[h], strict=True):
             assert torch.equal(found, encoding.bias[t5_bucket(n, 32, 64), h])

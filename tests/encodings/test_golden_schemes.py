@@ -58,7 +58,7 @@ def test_alibi_slopes(heads):
 
 
 def test_alibi_bias():
-    bias = scheme("alibi", shape(64, 8)).distance_bias(3 - torch.arange(4))
+    bias = scheme("alibi", shape(64, 8)).distance_bias(3 - torch.arange(4), Context(True))
     for head, row in golden("alibi")["bias_of_8_heads_row_3"].items():
         close(bias[int(head)], row, rtol=0, atol=0)
 

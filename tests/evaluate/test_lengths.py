@@ -233,7 +233,7 @@ def test_the_sweep_goes_on_after_a_row_that_needs_too_much(
     from posbench import model as models
 
     built = models.build(trained.config, 256)
-    limit = score.memory_needed(built, 1, 512, 32) / 2**30
+    limit = score.memory_needed(built, built.posenc, 1, 512, 32) / 2**30
     options = {"lengths": [64, 512, 1024], "memory_limit": limit, "batch_tokens": 1} | FEW
     table = rows(evaluate(trained, sweep("none", **options), sweep("pi", **options)))
     assert status(table) == ["ok", "ok", "out_of_memory"] * 2

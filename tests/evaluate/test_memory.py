@@ -61,17 +61,17 @@ def test_memory_needed_is_an_upper_bound(
     gc.collect()
     with torch.inference_mode(), Peak() as watch:
         score._nats(built, built.posenc, tokens, tokens[:, :K], scored)
-    needed = score.memory_needed(built, batch, length, K)
+    needed = score.memory_needed(built, built.posenc, batch, length, K)
     assert watch.peak <= needed
     assert needed < 100 * watch.peak
 
 
 def test_memory_needed_grows_linearly(model: models.Decoder) -> None:
-    needed = [score.memory_needed(model, 1, n * 4096, K) for n in (1, 2, 3, 4)]
+    needed = [score.memory_needed(model, model.posenc, 1, n * 4096, K) for n in (1, 2, 3, 4)]
     steps = np.diff(needed)
     assert steps.max() - steps.min() <= 1 and steps.min() > 0  # rounding to whole bytes
     assert needed[3] < 4 * needed[0]
-    batches = np.diff([score.memory_needed(model, b, 1024, K) for b in (1, 2, 3)])
+    batches = np.diff([score.memory_needed(model, model.posenc, b, 1024, K) for b in (1, 2, 3)])
     assert abs(batches[0] - batches[1]) <= 1 and batches[0] > 0
 
 
@@ -82,14 +82,14 @@ def test_a_window_above_the_limit_is_refused_before_the_forward(
         raise AssertionError("a forward pass was made")
 
     monkeypatch.setattr(score, "_nats", never)
-    needed = score.memory_needed(model, 1, 512, 1)
+    needed = score.memory_needed(model, model.posenc, 1, 512, 1)
     with pytest.raises(OutOfMemory):
         score.score(model, model.posenc, [window(512)], np.ones(256, int), 512, needed - 1)
 
 
 def test_a_limit_that_one_window_fits_is_enough(model: models.Decoder) -> None:
     """A row is refused for its length, not for the number of windows that are read together."""
-    needed = score.memory_needed(model, 1, 256, 1)
+    needed = score.memory_needed(model, model.posenc, 1, 256, 1)
     read = [window(256, "d", block) for block in range(8)]
     found = score.score(model, model.posenc, read, np.ones(256, int), 256 * 8, needed)
     assert len(found) == 8

@@ -1,0 +1,122 @@
+"""PaTH: accumulated Householder transformations."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posbench.attention import seen_keys
+from posbench.encodings.base import Context, PositionalEncoding, Reduction
+from posbench.errors import ConfigError
+from posbench.registry import register
+from posbench.settings import Geometry
+
+#: tokens whose maps are multiplied out at once
+BLOCK = 64
+
+
+class Steps(NamedTuple):
+    """What tokens do to the keys before them: unit vectors [B, H, T, K], sizes [B, H, T, 1]."""
+
+    w: Tensor
+    beta: Tensor
+
+
+@register
+class Path(PositionalEncoding):
+    """PaTH attention: a product of data-dependent Householder-like maps (Yang et al. 2025).
+
+    score_ij = q_i^T H_i H_(i-1) ... H_(j+1) k_j / sqrt(K), H_t = I - beta_t w_t w_t^T, |w_t| = 1,
+    beta_t = 2 sigmoid(u_h . x_t + b_h); w_t from a low-rank projection, a causal depthwise
+    convolution of width 3, SiLU and the norm. arXiv:2505.16381.
+
+    The maps of BLOCK tokens act at once, as the solution of a triangular system, so that keys are
+    turned T / BLOCK times. Float32 or better; time T^2 K a head.
+    """
+
+    family = "contextual rotation"
+    paper = "arXiv:2505.16381"
+    learnable = True
+    norm_preserving = False
+
+    @dataclass
+    class Config:
+        rank: int = 32
+
+    def __init__(self, config: Config, geometry: Geometry):
+        super().__init__(config, geometry)
+        if config.rank < 1:
+            raise ConfigError(f"posenc.rank={config.rank}: must be at least 1")
+        layers, width, heads = geometry.n_layers, geometry.d_model, geometry.n_heads
+        self.down = nn.Parameter(torch.empty(layers, config.rank, width))
+        self.up = nn.Parameter(torch.empty(layers, width, config.rank))
+        self.conv = nn.Parameter(torch.empty(layers, width, 1, 3))
+        self.size = nn.Parameter(torch.empty(layers, heads, width))
+        self.offset = nn.Parameter(torch.empty(layers, heads))
+
+    @classmethod
+    def reductions(cls) -> list[Reduction]:
+        return [Reduction("beta = 0", "none", prepare=_stand_still)]
+
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        if name == "offset":
+            parameter.zero_()
+        else:
+            parameter.normal_(std=parameter.shape[-1] ** -0.5, generator=generator)
+
+    def prepare(self, x_BTD: Tensor, pos_BTA: Tensor, ctx: Context) -> Steps:
+        layer, heads = ctx.layer, self.geometry.n_heads
+        w = F.linear(F.linear(x_BTD, self.down[layer]), self.up[layer]).transpose(1, 2)
+        w = F.conv1d(F.pad(w, (2, 0)), self.conv[layer], groups=w.shape[1])
+        w = F.normalize(F.silu(w).unflatten(1, (heads, -1)).transpose(2, 3), dim=-1)
+        beta = 2 * F.linear(x_BTD, self.size[layer], self.offset[layer]).sigmoid()
+        return Steps(w, beta.transpose(1, 2)[..., None])
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: Context
+    ) -> Tensor:
+        kind = torch.promote_types(q.dtype, torch.float32)
+        before, keys = k.shape[2] - q.shape[2], k.shape[2]
+        q, k, values = q.to(kind) * q.shape[3] ** -0.5, k.to(kind), v.to(kind)
+        w, beta = (x.to(kind) for x in ctx.prepared)
+        turned, out = k[:, :, :0], []
+        for start in range(0, keys, BLOCK):
+            stop = min(start + BLOCK, keys)
+            block = slice(start, stop)
+            turned = torch.cat((turned, k[:, :, block]), dim=2)
+            steps = Steps(w[:, :, block], beta[:, :, block])
+            taken = _taken(steps, turned)
+            first = max(start, before)
+            if first < stop:
+                rows = slice(first - before, stop - before)
+                along = (q[:, :, rows] @ steps.w.transpose(2, 3)).tril(first - start)
+                scores = q[:, :, rows] @ turned.transpose(2, 3) - along @ taken
+                seen = seen_keys(self, q_pos[:, rows], k_pos[:, :stop], ctx)
+                weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
+                out.append(weights @ values[:, :, :stop])
+            turned = turned - taken.transpose(2, 3) @ steps.w
+        return torch.cat(out, dim=2).to(v.dtype)
+
+
+def _taken(steps: Steps, k: Tensor) -> Tensor:
+    """What each token of a block takes off each key along its w [B, H, N, T].
+
+    `k` [B, H, T, K], turned up to the block, the block's own last. A token acts on the keys before
+    it: a_t = beta_t (w_t . k - sum over s < t of (w_t . w_s) a_s).
+    """
+    size, keys = steps.w.shape[2], k.shape[2]
+    return torch.linalg.solve_triangular(
+        steps.beta * (steps.w @ steps.w.transpose(2, 3)).tril(-1),
+        steps.beta * (steps.w @ k.transpose(2, 3)).tril(keys - size - 1),
+        upper=False,
+        unitriangular=True,
+    )
+
+
+@torch.no_grad()
+def _stand_still(encoding: Path) -> None:
+    encoding.size.zero_()
+    encoding.offset.fill_(-math.inf)

@@ -1,0 +1,30 @@
+"""A temperature that follows the position, on a model trained without it."""
+
+from dataclasses import dataclass
+
+from posbench.encodings.base import PositionalEncoding
+from posbench.encodings.logn import LogN
+from posbench.registry import register
+from posbench.rescale.added import beside
+from posbench.rescale.base import Rescale
+
+
+@register
+class LogNRescale(Rescale):
+    """Scores times max(1, ln(i + 1) / ln L) at position i, on any trained scheme.
+
+    Su 2021, kexue.fm/archives/8823, in the form that leaves positions up to L alone. Any length.
+    """
+
+    family = "temperature"
+    paper = "kexue.fm/archives/8823"
+    acts_on = "scores"
+
+    @dataclass
+    class Config:
+        """No options."""
+
+    def on(
+        self, encoding: PositionalEncoding, train_length: int, test_length: int
+    ) -> PositionalEncoding:
+        return beside(encoding, LogN(LogN.Config(clamp=True), encoding.geometry))

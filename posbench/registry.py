@@ -75,9 +75,15 @@ def load_plugin(path: str | Path) -> tuple[str, str]:
     """Register the class of a file, here and in processes started from here: (group, name)."""
     file = Path(path).resolve()
     found = _plugin(file)
-    known = [p for p in os.environ.get(PLUGINS, "").split(os.pathsep) if p]
-    os.environ[PLUGINS] = os.pathsep.join(dict.fromkeys([*known, str(file)]))
+    _add_path(PLUGINS, file)
+    _add_path("PYTHONPATH", file.parent)  # settings that are handed to a worker name its module
     return found
+
+
+def _add_path(variable: str, path: Path) -> None:
+    """Append a path to an environment variable, once."""
+    known = [p for p in os.environ.get(variable, "").split(os.pathsep) if p]
+    os.environ[variable] = os.pathsep.join(dict.fromkeys([*known, str(path)]))
 
 
 def _plugins() -> dict[tuple[str, str], Path]:

@@ -58,6 +58,17 @@ def written(folder: Path, name: str, alpha: float = 1.0) -> Path:
     return path
 
 
+def alone(place: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command in a process of its own, which knows no plug-in."""
+    return subprocess.run(
+        [sys.executable, "-m", "posbench", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=place,
+        env={**os.environ, registry.PLUGINS: ""},
+    )
+
+
 def test_a_file_becomes_an_option(tmp_path: Path) -> None:
     assert "mine_a" not in registry.names("posenc")
     assert registry.load_plugin(written(tmp_path, "mine_a")) == ("posenc", "mine_a")
@@ -110,33 +121,24 @@ def test_a_run_remembers_its_plugin(
     options = ["eval.lengths=[64]", "eval.docs=2", "eval.blocks=1"]
     assert anywhere("eval-lengths", "default", "--plugin", str(path), *options).code == 0
 
-    def alone(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        """A new process, which knows no plug-in."""
-        command = [sys.executable, "-m", "posbench", *arguments]
-        env = {**os.environ, registry.PLUGINS: ""}
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
-
-    missing = alone("eval-lengths", "default", *options)
+    missing = alone(tmp_path, "eval-lengths", "default", *options)
     assert missing.returncode == 2
     assert "trained with a plug-in; add --plugin mine_b.py" in missing.stderr
     written(tmp_path, "mine_b", alpha=2.0)
-    other = alone("eval-lengths", "default", "--plugin", "mine_b.py", *options)
+    other = alone(tmp_path, "eval-lengths", "default", "--plugin", "mine_b.py", *options)
     assert other.returncode == 2 and "mine_b.py has changed since training" in other.stderr
     # a changed file is another run
-    again = alone("train", "--plugin", "mine_b.py", "posenc=mine_b", *tiny)
+    again = alone(tmp_path, "train", "--plugin", "mine_b.py", "posenc=mine_b", *tiny)
     assert again.returncode == 0, again.stderr
     assert len(list((tmp_path / "runs" / "default").iterdir())) == 2
 
 
-def test_worker_processes_know_the_plugin(
-    tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch, anywhere: Command
-) -> None:
+def test_worker_processes_know_the_plugin(tmp_path: Path, tiny: list[str]) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    monkeypatch.chdir(tmp_path)
     path = written(tmp_path, "mine_c")
-    done = anywhere(
-        "train", "--plugin", str(path), "posenc=mine_c", "posenc.alpha=1,2", "-m",
+    done = alone(
+        tmp_path, "train", "--plugin", str(path), "posenc=mine_c", "posenc.alpha=1,2", "-m",
         "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *tiny,
     )  # fmt: skip
-    assert done.code == 0, done.err
-    assert [line.split()[0] for line in done.out.splitlines()] == ["finished"] * 2
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["finished"] * 2

@@ -179,6 +179,8 @@ def _chunks(
     if "relative_position" not in encoding.hooks:
         turned = encoding.rotate(q, k, q_pos, k_pos, ctx)
     by_key = encoding.key_bias(k_pos, ctx) if "key_bias" in encoding.hooks else None
+    # one place for the result: many small ones among the scores would keep freed memory in pieces
+    whole = None if torch.is_grad_enabled() else v.new_empty(*q.shape[:3], v.shape[3])
     out = []
     for start in range(0, rows, chunk):
         stop = min(start + chunk, rows)
@@ -193,8 +195,13 @@ def _chunks(
         if "content_bias" in encoding.hooks:
             scores = encoding.content_bias(scores, *raw, seen, *at, ctx)
         scores = scores.masked_fill(~seen, -math.inf)
-        out.append(encoding.normalise(scores, values[:, :, :end], *at, ctx))
-    return torch.cat(out, dim=2).to(v.dtype)
+        result = encoding.normalise(scores, values[:, :, :end], *at, ctx)
+        if whole is None:
+            out.append(result)
+        else:
+            whole[:, :, part] = result
+        del scores, seen, result
+    return torch.cat(out, dim=2).to(v.dtype) if whole is None else whole
 
 
 def _products(

@@ -212,10 +212,15 @@ def build(config: RunConfig, vocab_size: int) -> Decoder:
 
 def build_posenc(config: RunConfig) -> PositionalEncoding:
     """The run's positional scheme; ConfigError where it does not fit the model."""
-    span = build_sampler(config).span(config.train.seq_len)
+    sampler = build_sampler(config)
     encoding: PositionalEncoding = registry.get("posenc", config.posenc.name)(
-        config.posenc, geometry(config, span)
+        config.posenc, geometry(config, sampler.span(config.train.seq_len))
     )
+    if sampler.axes not in encoding.axes:
+        raise ConfigError(
+            f"positions={sampler.name} gives positions of {sampler.axes} axes; "
+            f"posenc={encoding.name} understands {' or '.join(map(str, encoding.axes))}"
+        )
     return encoding
 
 

@@ -18,6 +18,8 @@ class PositionSampler:
     paper: ClassVar[str] = ""
     #: neighbours always differ by one
     consecutive: ClassVar[bool] = False
+    #: axes of a position
+    axes: ClassVar[int] = 1
     #: test positions are drawn too, so that a result is a mean over draws
     random_test: ClassVar[bool] = False
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import golden, normal, positions, rope, scheme, shape, theta, turned
+from oracles import golden, normal, positions, rope, rule, scheme, shape, theta, turned
 
 from posbench.encodings.base import Context
 from posbench.encodings.rope import matched_base, rotate_half_split
@@ -105,6 +105,8 @@ def test_matched_base(length, base):
     )
     share = math.log(length / (2 * math.pi)) / math.log(base)
     assert share == pytest.approx(0.703, abs=0.003)  # pairs that turn at least once within L
+    assert encoding.needs_train_length
+    assert not scheme("rope", Geometry(64, 1, 1, length), base=base).needs_train_length
     (tied,) = encoding.tied()
     assert (tied.option, tied.paper, tied.used) == ("posenc.base", "10000", str(base))
 
@@ -133,7 +135,7 @@ def errors(cos, positions_M, frequencies):
 
 
 def cosines(encoding, pos, dtype=torch.float32):
-    cos, _ = encoding.tables(pos[None, :, None], dtype, Context(False))
+    cos, _ = encoding.cos_sin(pos[None, :, None], dtype, Context(False))
     return cos[0, 0]
 
 
@@ -208,7 +210,7 @@ def test_tables_and_rotation_of_transformers(base):
     module = theirs.LlamaRotaryEmbedding(config)
     cos, sin = module(q, torch.arange(40)[None])
     encoding, pos = rope(64, 128, base), positions(40)
-    ours = encoding.tables(pos, torch.float32, Context(True))
+    ours = encoding.cos_sin(pos, torch.float32, Context(True))
     for a, b in zip(ours, (cos, sin), strict=True):
         torch.testing.assert_close(a[0, 0].repeat(1, 2), b[0], rtol=0, atol=5e-6)
     torch.testing.assert_close(encoding.inv_freq.float(), module.inv_freq, rtol=1e-6, atol=0)
@@ -225,6 +227,26 @@ def test_half_split_equals_rotate_half_of_transformers():
     cos, sin = angle.cos().repeat(1, 2), angle.sin().repeat(1, 2)
     wanted = x * cos + theirs.rotate_half(x) * sin
     torch.testing.assert_close(rotate_half_split(x, angle.cos(), angle.sin()), wanted)
+
+
+def test_channels_beyond_the_tables_stay():
+    x, angle = normal(3, 7, 12), normal(7, 4, seed=2)
+    got = rotate_half_split(x, angle.cos(), angle.sin())
+    wanted = rotate_half_split(x[..., :8].contiguous(), angle.cos(), angle.sin())
+    torch.testing.assert_close(got[..., :8], wanted, rtol=0, atol=0)
+    assert torch.equal(got[..., 8:], x[..., 8:])
+    low = rotate_half_split(x.bfloat16(), angle.cos().float(), angle.sin().float())
+    assert low.dtype == torch.bfloat16
+    assert torch.equal(low[..., 8:], x[..., 8:].bfloat16())
+
+
+def test_tables_to_show():
+    encoding, one = rope(8, 2048), torch.arange(1)
+    wanted = {"inv_freq": pytest.approx(theta(8), rel=1e-15), "rotation_scale": 1.0}
+    assert encoding.own_tables(one) == wanted
+    shown = rule("yarn").applied(encoding, 2048, 8192).own_tables(one)
+    assert shown["inv_freq"][2] == pytest.approx(0.00625, rel=1e-12)
+    assert shown["rotation_scale"] == pytest.approx(0.1 * math.log(4) + 1, rel=1e-15)
 
 
 def test_two_encodings_in_one_pass_have_their_own_tables() -> None:

@@ -253,6 +253,62 @@ def _listing(entries: "list[registry.Entry]") -> list[str]:
     return lines
 
 
+@app.command()
+def show(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME [KEY=VALUE]...",
+            help="A scheme, rescaling or position sampler; where several have the name it is the "
+            "scheme, and rescale=none the rescaling. Then its own options, those of the rope that "
+            "a rescaling is shown on (base, rotary_fraction), and heads, head_dim, d_model, "
+            "layers, layer, train_length, test_length, factor, distances=[...], positions=[...], "
+            "seed, dtype.",
+            autocompletion=complete.show,
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw a figure too: .png, .svg or .pdf.", show_default=False),
+    ] = None,
+    plugin: Plugins = None,
+) -> None:
+    """Paper, formula, options and numbers of a scheme, rescaling or position sampler."""
+    from posbench.show import command
+
+    print(command.show(arguments or [], as_json, plot))
+    if plot is not None:
+        console.note(f"wrote {plot}")
+
+
+@app.command()
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="alibi, yarn, rescale=logn ...", show_default=False),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every scheme, rescaling and position sampler.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    plugin: Plugins = None,
+) -> None:
+    """Check schemes, rescalings and samplers against the contract that all of them must pass."""
+    from posbench.checks import names as chosen
+    from posbench.checks import text
+
+    results = chosen.results(chosen.asked(names or [], everything, plugin or []))
+    if as_json:
+        found = list(results)
+        print(json.dumps([text.plain(result) for result in found], indent=2))
+    else:
+        found = text.show(results, lambda line: print(line, flush=True), text.coloured())
+    if not all(result.passed for result in found):
+        raise typer.Exit(1)
+
+
 config = typer.Typer(
     help="Print the composed config as YAML.", no_args_is_help=True, rich_markup_mode=None
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from posbench import registry, settings
+from posbench.show.keys import DTYPES, GROUPS, PARTIAL, Keys
+from posbench.show.options import options
 
 
 def train(ctx: Any, args: list[str], incomplete: str) -> list[str]:
@@ -21,6 +23,33 @@ def eval_lengths(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """Runs and overrides of `posbench eval-lengths`."""
     keys = [*_keys(settings.SweepConfig), "rescale.factor"]
     return [*_overrides(["rescale"], keys, _typed(ctx), incomplete), *runs(ctx, args, incomplete)]
+
+
+def show(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+    """A name, or group=name; then the keys that it takes."""
+    typed = _typed(ctx)
+    if not typed and "=" not in incomplete:
+        names = {name for group in GROUPS for name in registry.options(group)}
+        return sorted(n for n in [*names, *(f"{g}=" for g in GROUPS)] if n.startswith(incomplete))
+    if not typed or (typed[0] in GROUPS and len(typed) < 3):
+        return _overrides([*GROUPS], [], typed, incomplete)
+    if typed[0] in GROUPS:  # bash: `rescale=none` is three words
+        typed = ["".join(typed[:3]), *typed[3:]]
+    values = {"dtype": DTYPES, "posenc": registry.options("posenc")}
+    key, equals, begun = incomplete.partition("=")
+    if equals:
+        return [f"{key}={v}" for v in values.get(key, ()) if v.startswith(begun)]
+    before = [word for word in typed[1:] if word != "="][-1:]
+    if before and (typed[-1] == "=" or before[0] in values):  # bash: the value of a key
+        return [v for v in values.get(before[0], ()) if v.startswith(incomplete)]
+    group, _, name = typed[0].rpartition("=")
+    group = group or next((g for g in GROUPS if name in registry.names(g)), GROUPS[0])
+    keys = {*_keys(Keys), *options(group, name)}
+    if group == "rescale":
+        keys.update(options("posenc", PARTIAL))
+    else:
+        keys.remove("posenc")
+    return [f"{k}=" for k in sorted(keys) if k.startswith(incomplete)]
 
 
 def runs(ctx: Any, args: list[str], incomplete: str) -> list[str]:

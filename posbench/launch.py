@@ -6,6 +6,7 @@ sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and the tests o
 
 import dataclasses
 import itertools
+import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -149,7 +150,7 @@ def train_configs(overrides: Sequence[str], multirun: bool) -> list[tuple[DictCo
 def _train_configs(
     hydra: Any, overrides: Sequence[str], multirun: bool
 ) -> list[tuple[DictConfig, str]]:
-    parsed = _parse(overrides, hydra)
+    parsed = _parse(opened(overrides), hydra)
     for override in parsed:
         if override.key_or_group.split(".")[0] in ("rescale", "eval"):
             raise ConfigError(f"{override.input_line}: an option of posbench eval-lengths")
@@ -161,7 +162,7 @@ def _train_configs(
                 raise ConfigError(
                     f"{override.input_line}: a launcher needs -m; add it or leave it out"
                 )
-        expanded = [list(overrides)]
+        expanded = [opened(overrides)]
     else:
         expanded = _expand(parsed)
     found = []
@@ -194,7 +195,7 @@ def train(
         arguments = {
             "config_name": TRAIN,
             "task_function": jobs.train_job,
-            "overrides": list(overrides),
+            "overrides": opened(overrides),
             "with_log_configuration": False,
         }
         if not multirun:
@@ -218,7 +219,7 @@ def sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
 
 def _sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
     """Lists are composed once per element: a Hydra group given a list keeps its last."""
-    lists: dict[str, list[str]] = {"rescale": ["none"]}
+    given: dict[str, Any] = {"rescale": "none"}
     rest = []
     for override in _parse(overrides):
         key = override.key_or_group
@@ -230,23 +231,61 @@ def _sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
             rest.append(f"{key}=[{override.value()}]")
             continue
         if key in _LISTS or key.startswith("rescale."):
-            value = override.value()
-            items = value if isinstance(value, list) else [value]
-            if not items:
+            if override.value() == []:
                 raise ConfigError(f"{override.input_line}: the list is empty")
-            lists[key] = [str(_text(item)) for item in items]
+            given[key] = override.value()
         else:
             rest.append(override.input_line or "")
-    rules = lists.pop("rescale")
-    _check_rule_options(rules, lists)
+    rules = [str(_text(item)) for item in _items(given.pop("rescale"))]
+    _check_rule_options(rules, given)
     found: dict[str, DictConfig] = {}
     for rule in rules:
-        own = {k: v for k, v in lists.items() if not k.startswith("rescale.") or _has(rule, k)}
-        for values in itertools.product(*own.values()):
-            chosen = [f"{k}={v}" for k, v in zip(own, values, strict=True)]
+        own = {k: v for k, v in given.items() if not k.startswith("rescale.") or _has(rule, k)}
+        rows = [_items(value, _is_list(rule, key)) for key, value in own.items()]
+        for values in itertools.product(*rows):
+            chosen = [o for k, v in zip(own, values, strict=True) for o in _written(k, v)]
             cfg = _task(_compose(EVAL, [*rest, f"rescale={rule}", *chosen]))
             found.setdefault(OmegaConf.to_yaml(cfg), cfg)
     return list(found.values())
+
+
+def _items(value: Any, is_list: bool = False) -> list[Any]:
+    """The elements of a list, one row each; a field that is a list itself needs a list of lists."""
+    if is_list and isinstance(value, list) and not all(isinstance(v, list) for v in value):
+        return [value]
+    return value if isinstance(value, list) else [value]
+
+
+def _is_list(rule: str, key: str) -> bool:
+    """Whether an option holds a list; `rescale.options.PART.FIELD` is what PART has as FIELD."""
+    group, *path = key.split(".")
+    if group != "rescale":
+        return False
+    owner, field = (path[1], path[2]) if len(path) == 3 else (rule, path[0])
+    kind = typing.get_type_hints(registry.get("rescale", owner).Config).get(field)
+    return list in [typing.get_origin(k) for k in (kind, *typing.get_args(kind))]
+
+
+def _written(key: str, value: Any) -> list[str]:
+    """Overrides that set an option; a mapping, whose keys are open, one key after the other."""
+    if isinstance(value, dict):
+        return [o for k, v in value.items() for o in _written(f"{key}.{_text(k)}", v)]
+    sign = "++" if key.count(".") > 1 else ""
+    return [f"{sign}{key}={Override._get_value_element_as_str(value)}"]
+
+
+def opened(overrides: Sequence[str]) -> list[str]:
+    """Overrides with those of `posenc.options` written as Hydra wants keys that are open."""
+    found = []
+    for text, override in zip(overrides, _parse(overrides), strict=True):
+        key = override.key_or_group
+        if not key.startswith("posenc.options") or override.is_delete():
+            found.append(text)
+        elif not override.is_sweep_override() and isinstance(override.value(), dict):
+            found += _written(key, override.value())
+        else:
+            found.append(f"++{text.lstrip('+')}")
+    return found
 
 
 def _text(item: Any) -> Any:
@@ -256,13 +295,13 @@ def _text(item: Any) -> Any:
 
 def _has(rule: str, key: str) -> bool:
     """Whether a rescaling has the option `rescale.<field>`."""
-    field = key.removeprefix("rescale.")
+    field = key.split(".")[1]
     return any(f.name == field for f in dataclasses.fields(registry.get("rescale", rule).Config))
 
 
-def _check_rule_options(rules: list[str], lists: dict[str, list[str]]) -> None:
+def _check_rule_options(rules: list[str], given: dict[str, Any]) -> None:
     """Refuse an option that none of the chosen rescalings takes."""
-    for key in lists:
+    for key in given:
         if key.startswith("rescale.") and not any(_has(rule, key) for rule in rules):
             having = [r for r in registry.names("rescale") if _has(r, key)]
             where = f"it is an option of {', '.join(having)}" if having else "no rescaling has it"

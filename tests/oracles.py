@@ -36,6 +36,18 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "dynamic_ntk-incremental": ("dynamic_ntk", {"mode": "incremental"}),
     "yarn-exact": ("yarn", {"truncate": False}),
     "yarn-auto": ("yarn", {"factor": "auto"}),
+    "yarn-attention": ("yarn", {"attention_factor": 1.25}),
+    "ntk_mixed-released": ("ntk_mixed", {"b": 0.75}),
+    "longrope": ("longrope", {"long_factor": [2.0]}),
+    "leaky_rerope-k4": ("leaky_rerope", {"window": 4, "k": 4}),
+    "self_extend-group2": ("self_extend", {"window": 4, "group": 2}),
+    "stack-incremental": (
+        "stack",
+        {
+            "parts": ["dynamic_ntk", "rerope", "logn"],
+            "options": {"dynamic_ntk": {"mode": "incremental"}},
+        },
+    ),
 }
 STATIC = tuple(id for id in RULES if "incremental" not in id)
 

@@ -263,6 +263,64 @@ def test_a_repeated_element_gives_one_row(twice: str) -> None:
     assert names == ["pi@8"]
 
 
+def rules_of(*overrides: str) -> list[Any]:
+    """The rescalings themselves."""
+    found = launch.sweeps(overrides)
+    return [registry.get("rescale", s.rescale.name)(s.rescale) for s in found]
+
+
+def test_an_option_that_is_a_list_takes_one_list_or_a_list_of_them() -> None:
+    (one,) = rules_of("rescale=longrope", "rescale.long_factor=[1,2.5]")
+    assert one.config.long_factor == [1.0, 2.5]
+    several = rules_of(
+        "rescale=longrope", "rescale.long_factor=[[1,2],[3,4]]", "rescale.factor=[8,auto]"
+    )
+    assert [(r.config.long_factor, r.config.factor) for r in several] == [
+        ([1.0, 2.0], 8), ([1.0, 2.0], "auto"), ([3.0, 4.0], 8), ([3.0, 4.0], "auto"),
+    ]  # fmt: skip
+    stacks = rules_of("rescale=[stack,pi]", "rescale.parts=[[yarn,logn],[rerope,logn]]")
+    assert [[r.label, *r.options] for r in stacks] == [
+        ["stack", "yarn@auto+logn"], ["stack", "rerope+logn"], ["pi@auto"],
+    ]  # fmt: skip
+
+
+def test_null_is_a_value_among_others() -> None:
+    found = rules_of("rescale=yarn", "rescale.attention_factor=[null,1]")
+    assert [r.config.attention_factor for r in found] == [None, 1.0]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ["rescale.options={yarn:{factor:8,beta:auto}}"],
+        ["rescale.options={yarn:{factor:8}}", "rescale.options.yarn.beta=auto"],
+        ["rescale.options.yarn={factor:8,beta:auto}"],
+        ["rescale.options.yarn.factor=8", "rescale.options.yarn.beta=auto"],
+        ["+rescale.options.yarn.factor=8", "+rescale.options.yarn.beta=auto"],
+    ],
+)
+def test_options_of_a_stack_by_part(written: list[str]) -> None:
+    (found,) = rules_of("rescale=stack", "rescale.parts=[yarn,logn]", *written)
+    assert found.config.options == {"yarn": {"factor": 8, "beta": "auto"}}
+    assert found.options == ["yarn@8+logn", "yarn.beta=auto"]
+
+
+def test_lists_of_a_part_are_rows_unless_the_part_takes_a_list() -> None:
+    found = rules_of(
+        "rescale=stack", "rescale.parts=[yarn,logn]", "rescale.options.yarn.factor=[8,auto]"
+    )
+    assert [r.options for r in found] == [["yarn@8+logn"], ["yarn@auto+logn"]]
+    found = rules_of(
+        "rescale=stack", "rescale.parts=[yarn,logn]",
+        "rescale.options=[{yarn:{factor:8}},{yarn:{factor:4}}]",
+    )  # fmt: skip
+    assert [r.options for r in found] == [["yarn@8+logn"], ["yarn@4+logn"]]
+    key = "rescale.options.longrope.long_factor"
+    for value, wanted in (("[1,2]", [[1, 2]]), ("[[1,2],[3,4]]", [[1, 2], [3, 4]])):
+        found = rules_of("rescale=stack", "rescale.parts=[longrope,logn]", f"{key}={value}")
+        assert [r.config.options["longrope"]["long_factor"] for r in found] == wanted
+
+
 def test_protocols_multiply_too() -> None:
     found = launch.sweeps(["rescale=[none,pi]", "eval.protocol=[same_targets,nonoverlapping]"])
     assert [(s.rescale.name, s.eval.protocol) for s in found] == [
@@ -286,6 +344,17 @@ def test_protocols_multiply_too() -> None:
         (["rescale=pi", "rescale.factor=much"], ["rescale.factor=much", "auto"]),
         (["rescale=pi", "rescale.factor=[8,much]"], ["rescale.factor=much"]),
         (["eval.protocol=[same_targets,rolling]"], ["eval.protocol=rolling", "nonoverlapping"]),
+        (["rescale=stack", "rescale.parts=pi"], ["rescale.parts", "not a ListConfig"]),
+        (["rescale=stack", "rescale.parts=[]"], ["rescale.parts=[]", "the list is empty"]),
+        (["rescale=stack", "rescale.parts=[pi,lgn]"], ["lgn", "did you mean logn"]),
+        (["rescale=stack", "rescale.parts=[pi,ntk]"], ["pi and ntk both act on frequencies"]),
+        (["rescale=stack", "rescale.options.yarn.factor=8"], ["rescale.options=yarn", "logn"]),
+        (["rescale=stack", "rescale.options.rerope.size=8"], ["rescale.options.rerope=size"]),
+        (["rescale=stack", "rescale.options.lgn.a=1"], ["rescale=lgn", "did you mean logn"]),
+        (["rescale=pi", "rescale.options.pi.factor=8"], ["rescale.options.pi.factor", "stack"]),
+        (["rescale=longrope", "rescale.long_factor=2"], ["rescale.long_factor", "not a ListCon"]),
+        (["rescale=longrope", "rescale.long_factor=[1,a]"], ["rescale.long_factor", "'a'"]),
+        (["rescale=[[pi,ntk]]"], ["['pi', 'ntk']", "unknown"]),
     ],
 )
 def test_a_wrong_list_is_one_line(overrides: list[str], words: list[str]) -> None:
@@ -329,6 +398,38 @@ def test_every_combination_becomes_rows_of_one_folder(
     ]  # fmt: skip
     for name in ("yarn@8", "yarn@auto", "dynamic_ntk"):
         assert name in done.out
+
+
+def test_position_maps_stacks_and_lists_become_rows_with_names_of_their_own(
+    settings_of: Callable[..., Any], text_data: Any, posbench: Command, tmp_path: Path
+) -> None:
+    from posbench import train
+
+    run = tmp_path / "runs" / "default" / "rope"
+    train.run(settings_of(train={"steps": 2, "seq_len": 64}), run, text_data)
+    chosen = [
+        "rescale=[rerope,leaky_rerope,self_extend,longrope,stack]",
+        "rescale.factor=4",
+        "rescale.long_factor=[[2],[1,1.2,1.5,2,2.2,2.5,3,4]]",
+        "rescale.parts=[[rerope,logn],[yarn,self_extend]]",
+    ]
+    shown = posbench("config", "eval-lengths", *chosen)
+    assert shown.code == 0 and shown.out.count("long_factor:") == 2
+    assert len(shown.out.split("---\n")) == 7
+    sizes = ["eval.lengths=[64,128,512]", "eval.docs=1", "eval.blocks=1", "eval.threads=1"]
+    done = posbench("eval-lengths", "default", *chosen, *sizes)
+    assert done.code == 0, done.err
+    (table,) = evaluations(run)
+    keys = ["rescale", "factor", "options", "protocol", "test_len"]
+    assert len(table) == 7 * 3 and not table.duplicated(keys).any()
+    assert len(set(row_names(table))) == 7
+    assert set(table["status"]) == {"ok"}
+    scale = table.groupby("rescale", sort=False)["scale"].agg(list)
+    assert [float(x) for x in scale["self_extend"]] == [1, 4, 16]  # (512 - 32) / (64 - 32) = 15
+    assert [float(x) for x in scale["leaky_rerope"]] == pytest.approx([1, 95 / 31, 479 / 31])
+    again = posbench("eval-lengths", "default", "rescale=longrope", *sizes)
+    assert again.code == 2
+    assert "rescale.long_factor must be given: rescale=longrope needs 8" in again.err
 
 
 def test_every_run_of_a_sweep_is_evaluated(

@@ -1,7 +1,6 @@
 """What schemes that consist of other schemes have in common."""
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from posbench import registry
 from posbench.encodings.base import PositionalEncoding, Tied
 from posbench.errors import ConfigError, UnsupportedRescale
+from posbench.parts import configured
 from posbench.settings import Geometry
 
 
@@ -84,31 +84,5 @@ def make_part(name: str, options: dict[str, Any], geometry: Geometry) -> Positio
     cls = registry.get("posenc", name)
     if issubclass(cls, Combined):
         raise ConfigError(f"posenc={name} cannot be a part of another scheme")
-    part: PositionalEncoding = cls(_configured(cls, options.get(name, {})), geometry)
+    part: PositionalEncoding = cls(configured(cls, options.get(name, {})), geometry)
     return part
-
-
-def _configured(cls: Any, options: Any) -> Any:
-    """A part's Config with some of its options set, checked by type."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    if not isinstance(options, dict):
-        raise ConfigError(f"posenc.options.{cls.name}={options}: write {{option: value}}")
-    known = [f.name for f in dataclasses.fields(cls.Config) if f.name != "name"]
-    for key in options:
-        if key not in known:
-            raise ConfigError(registry.unknown(f"posenc.options.{cls.name}", key, known))
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(cls.Config), OmegaConf.create(options))
-        return OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"posenc.options.{cls.name}: {str(error).splitlines()[0]}") from None
-
-
-def check_options(options: dict[str, Any], names: Iterable[str]) -> None:
-    """Refuse options of schemes that are not used."""
-    known: Sequence[str] = list(dict.fromkeys(names))
-    for name in options:
-        if name not in known:
-            raise ConfigError(registry.unknown("posenc.options", name, known))

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from posbench.encodings.base import PositionalEncoding
-from posbench.encodings.combined import Combined, check_options
+from posbench.encodings.combined import Combined
 from posbench.encodings.stack import make
 from posbench.errors import ConfigError
+from posbench.parts import check_options
 from posbench.registry import register
 from posbench.settings import Geometry
 
@@ -44,7 +45,9 @@ class Layers(Combined):
                 f"model.n_layers={layers}"
             )
         self.pattern = pattern * (layers // len(pattern))
-        check_options(config.options, [n for entry in pattern for n in entry.split("+")])
+        check_options(
+            self.group, config.options, [n for entry in pattern for n in entry.split("+")]
+        )
         parts: dict[str, PositionalEncoding] = {}
         for entry in dict.fromkeys(pattern):
             own = replace(geometry, n_layers=self.pattern.count(entry))
@@ -72,4 +75,6 @@ class Layers(Combined):
     def changed(
         self, change: Callable[[PositionalEncoding], PositionalEncoding]
     ) -> PositionalEncoding:
-        return self.replace(parts=nn.ModuleDict(self.change_parts(change)))
+        new: Layers = self.replace()  # type: ignore[assignment]
+        new.hold(self.change_parts(change))
+        return new

@@ -48,12 +48,12 @@ class PartialRope(Rope):
 
     def cos_sin(self, pos: Tensor, dtype: torch.dtype, ctx: Context) -> tuple[Tensor, Tensor]:
         cos, sin = super().cos_sin(pos, dtype, ctx)
-        scale = self.logit_multiplier**0.5
-        return cos * scale, sin * scale
+        return cos * self.rotation_scale, sin * self.rotation_scale
 
-    def logit_scale(self, q_pos: Tensor, ctx: Context) -> None:
-        return None
+    def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
+        besides = self.logit_multiplier / self.rotation_scale**2
+        return None if besides == 1.0 else besides
 
     def rescaled(self, rule: Rescale, train_length: int, test_length: int) -> PositionalEncoding:
         new = super().rescaled(rule, train_length, test_length)
-        return new.replace(norm_preserving=new.logit_multiplier == 1.0)
+        return new.replace(norm_preserving=new.rotation_scale == 1.0)

@@ -8,14 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posbench.attention import seen_keys
 from posbench.encodings.base import Context, PositionalEncoding, Reduction
 from posbench.errors import ConfigError
 from posbench.registry import register
 from posbench.settings import Geometry
 
 #: tokens whose maps are multiplied out at once
-BLOCK = 64
+BLOCK = 32
+#: numbers of keys that a long sequence is rounded up to
+TILES = 16
 
 
 class Steps(NamedTuple):
@@ -82,35 +83,38 @@ class Path(PositionalEncoding):
         before, keys = k.shape[2] - q.shape[2], k.shape[2]
         q, k, values = q.to(kind) * q.shape[3] ** -0.5, k.to(kind), v.to(kind)
         w, beta = (x.to(kind) for x in ctx.prepared)
-        turned, out = k[:, :, :0], []
+        turned, out, index = k, [], torch.arange(keys, device=k.device)
+        # few different sizes, so that freed memory is used again
+        tile = max(BLOCK, -(-keys // TILES))
         for start in range(0, keys, BLOCK):
             stop = min(start + BLOCK, keys)
-            block = slice(start, stop)
-            turned = torch.cat((turned, k[:, :, block]), dim=2)
+            end = min(-(-stop // tile) * tile, keys)
+            block, near = slice(start, stop), turned[:, :, :end]
             steps = Steps(w[:, :, block], beta[:, :, block])
-            taken = _taken(steps, turned)
+            taken = _taken(steps, near, start)
             first = max(start, before)
             if first < stop:
                 rows = slice(first - before, stop - before)
                 along = (q[:, :, rows] @ steps.w.transpose(2, 3)).tril(first - start)
-                scores = q[:, :, rows] @ turned.transpose(2, 3) - along @ taken
-                seen = seen_keys(self, q_pos[:, rows], k_pos[:, :stop], ctx)
-                weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
-                out.append(weights @ values[:, :, :stop])
-            turned = turned - taken.transpose(2, 3) @ steps.w
+                scores = q[:, :, rows] @ near.transpose(2, 3) - along @ taken
+                distance = index[first:stop, None] - index[:end]
+                hidden = (distance < 0) | (distance >= (ctx.window or keys))
+                weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+                out.append(weights @ values[:, :, :end])
+            near = near - taken.transpose(2, 3) @ steps.w
+            turned = torch.cat((near, turned[:, :, end:]), dim=2)
         return torch.cat(out, dim=2).to(v.dtype)
 
 
-def _taken(steps: Steps, k: Tensor) -> Tensor:
+def _taken(steps: Steps, k: Tensor, start: int) -> Tensor:
     """What each token of a block takes off each key along its w [B, H, N, T].
 
-    `k` [B, H, T, K], turned up to the block, the block's own last. A token acts on the keys before
-    it: a_t = beta_t (w_t . k - sum over s < t of (w_t . w_s) a_s).
+    `k` [B, H, T, K] are turned up to the block, which begins at `start`. A token acts on the keys
+    before it: a_t = beta_t (w_t . k - sum over s < t of (w_t . w_s) a_s).
     """
-    size, keys = steps.w.shape[2], k.shape[2]
     return torch.linalg.solve_triangular(
         steps.beta * (steps.w @ steps.w.transpose(2, 3)).tril(-1),
-        steps.beta * (steps.w @ k.transpose(2, 3)).tril(keys - size - 1),
+        steps.beta * (steps.w @ k.transpose(2, 3)).tril(start - 1),
         upper=False,
         unitriangular=True,
     )

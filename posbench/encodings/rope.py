@@ -75,7 +75,8 @@ class Rope(PositionalEncoding):
         self.needs_train_length = config.base == "matched"
         #: [r/2] float64; a plain attribute, so that a cast of the module cannot round it
         self.inv_freq = self.ladder()
-        self.logit_multiplier = 1.0
+        #: factor on q . k, and what of it released code puts on cos and sin instead
+        self.logit_multiplier, self.rotation_scale = 1.0, 1.0
 
     def ladder(self) -> Tensor:
         """Frequencies [r/2] of the pairs among the first r channels; r = d unless overridden."""
@@ -111,7 +112,7 @@ class Rope(PositionalEncoding):
         return q, k
 
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
-        return {"inv_freq": self.inv_freq.tolist(), "rotation_scale": self.logit_multiplier**0.5}
+        return {"inv_freq": self.inv_freq.tolist(), "rotation_scale": self.rotation_scale}
 
     def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
         return None if self.logit_multiplier == 1.0 else self.logit_multiplier
@@ -122,4 +123,5 @@ class Rope(PositionalEncoding):
         return self.replace(
             inv_freq=rule.frequencies(ladder, scale),
             logit_multiplier=self.logit_multiplier * rule.logit_multiplier(scale),
+            rotation_scale=self.rotation_scale * rule.rotation_scale(scale),
         )

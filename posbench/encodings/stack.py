@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from posbench.encodings.base import Context, PositionalEncoding, Region
-from posbench.encodings.combined import Combined, check_options, make_part
+from posbench.encodings.combined import Combined, make_part
 from posbench.errors import ConfigError
+from posbench.parts import check_options
 from posbench.registry import register
 from posbench.settings import Geometry
 
@@ -59,7 +60,7 @@ class Stack(Combined):
         names = [name for part in config.parts for name in part.split("+")]
         if len(names) < 2:
             raise ConfigError(f"posenc.parts={config.parts}: name two or more schemes")
-        check_options(config.options, names)
+        check_options(self.group, config.options, names)
         self.join(config, [make_part(name, config.options, geometry) for name in names])
 
     def join(self, config: Config, parts: Sequence[PositionalEncoding]) -> None:

@@ -76,7 +76,7 @@ class XPos(Rope):
         regions = []
         for part in range(int((last - first).max()) // self.span + 1):
             low = first + part * self.span
-            high = low + self.span - 1
+            high = low + self.span
             where = (q_pos >= low)[:, None] if part else None
             regions.append(Region(q_pos.clamp(low, high), k_pos.minimum(high), where))
         return regions

@@ -37,7 +37,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "run_id": todo.run.manifest["run_id"],
             "weights_sha256": todo.run.manifest["weights_sha256"],
             "lengths": todo.lengths,
-            "rescalings": list(todo.rules()),
+            "rescalings": {name: asdict(rule.config) for name, rule in todo.rules().items()},
             "eval": asdict(todo.eval),
             "code": runs.code_version(),
             "environment": runs.environment(),

@@ -107,14 +107,7 @@ def gate_contexts(train_length: int) -> list[int]:
 
 def row_name(rule: Rescale) -> str:
     """`yarn@8`, `yarn@auto beta=auto`, `none`: the rescaling with its factor and other options."""
-    name = rule.name + (f"@{rule.factor}" if rule.factor else "")
-    return " ".join([name, *rule_options(rule)])
-
-
-def rule_options(rule: Rescale) -> list[str]:
-    """Options of a rescaling that are not at their default, the factor aside."""
-    changed = settings.changed(rule.config)
-    return [f"{k}={v}" for k, v in sorted(changed.items()) if k not in ("name", "factor")]
+    return " ".join([rule.label, *rule.options])
 
 
 def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:

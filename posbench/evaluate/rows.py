@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from posbench.evaluate import protocols, references, statistics
-from posbench.evaluate.plan import PLAIN, Cell, Key, Plan, gate_contexts, rule_options
+from posbench.evaluate.plan import PLAIN, Cell, Key, Plan, gate_contexts
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic
 
@@ -49,13 +49,14 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
     made = []
     for key in todo.wanted():
         rule, cell = rules[key.rule], cells[key]
+        scale = rule.scale(todo.train_length, key.length)
         made.append(
             _facts(todo, key)
             | {
                 "rescale": rule.name,
                 "factor": rule.factor,
-                "options": " ".join(rule_options(rule)),
-                "scale": rule.scale(todo.train_length, key.length),
+                "options": " ".join(rule.options),
+                "scale": scale if math.isfinite(scale) else None,
                 "status": cell.status,
                 "stamp": stamp,
                 "ngram_nll": ngram.nats_per_token
@@ -179,7 +180,7 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
         what = {
             "rescale": rule.name if rule else PLAIN,
             "factor": rule.factor if rule else "",
-            "options": " ".join(rule_options(rule)) if rule else "",
+            "options": " ".join(rule.options) if rule else "",
             "protocol": protocol,
             "test_len": key.length,
         }

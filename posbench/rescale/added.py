@@ -1,10 +1,11 @@
 """Rescalings that put a scheme beside the trained one: position maps and temperatures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from posbench.encodings.base import PositionalEncoding, Region
+from posbench.encodings.combined import Combined
 from posbench.encodings.stack import combine
 from posbench.errors import ConfigError, UnsupportedRescale
 from posbench.rescale.base import Rescale
@@ -12,24 +13,40 @@ from posbench.settings import Geometry
 
 #: positions of queries and keys -> other ones
 Far = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+#: hook of schemes that take positions region by region
+REGIONS = "relative_position"
 
 
 class PositionMap(PositionalEncoding):
-    """Distances below `window` as they are; from there on, rotate by the positions `far` gives."""
+    """Distances below `window` as they are; from there on, rotate by the positions `far` gives.
+
+    Where the trained scheme takes positions region by region, `inner` does so with the new ones.
+    """
 
     def __init__(
-        self, name: str, geometry: Geometry, window: int, far: Far, shift_invariant: bool = True
+        self,
+        name: str,
+        geometry: Geometry,
+        window: int,
+        far: Far,
+        inner: PositionalEncoding | None = None,
     ):
         super().__init__(None, geometry)
-        self.name, self.window, self.far = name, window, far
-        self.shift_invariant = shift_invariant
+        self.name, self.window, self.far, self.inner = name, window, far, inner
 
     def relative_position(self, q_pos: Tensor, k_pos: Tensor) -> list[Region]:
         distance = q_pos[:, None, :, None, 0] - k_pos[:, None, None, :, 0]
-        return [
-            Region(q_pos, k_pos, None),
-            Region(*self.far(q_pos, k_pos), distance >= self.window),
-        ]
+        beyond = distance >= self.window
+        regions = self._regions(q_pos, k_pos)
+        for region in self._regions(*self.far(q_pos, k_pos)):
+            where = beyond if region.where is None else beyond & region.where
+            regions.append(region._replace(where=where))
+        return regions
+
+    def _regions(self, q_pos: Tensor, k_pos: Tensor) -> list[Region]:
+        """How the trained scheme takes positions."""
+        inner = self.inner.relative_position(q_pos, k_pos) if self.inner is not None else None
+        return inner or [Region(q_pos, k_pos, None)]
 
 
 class MapRule(Rescale):
@@ -53,28 +70,30 @@ class MapRule(Rescale):
         window, far = self.map(train_length, test_length)
         if far is None:
             return encoding
-        geometry = encoding.geometry
-        return beside(encoding, PositionMap(self.name, geometry, window, far, self.shift_invariant))
+        parts = encoding.members if isinstance(encoding, Combined) else [encoding]
+        inner = next((p for p in parts if REGIONS in p.hooks), None)
+        parts = [p.replace(hooks=p.hooks - {REGIONS}) if p is inner else p for p in parts]
+        added = PositionMap(self.name, encoding.geometry, window, far, inner)
+        added.shift_invariant = self.shift_invariant
+        return together([*parts, added], encoding.label)
+
+
+def together(parts: Sequence[PositionalEncoding], label: str) -> PositionalEncoding:
+    """A trained scheme and, last, what a rule adds; UnsupportedRescale where it has no place."""
+    try:
+        return combine(parts)
+    except ConfigError as error:
+        raise UnsupportedRescale(
+            f"{label} cannot be rescaled by {parts[-1].name}: {error}"
+        ) from None
 
 
 def window_of(window: int | str, train_length: int) -> int:
     """The window in tokens; auto = half the training length."""
-    if isinstance(window, str):
-        return max(1, train_length // 2)
-    return window
+    return max(1, train_length // 2) if isinstance(window, str) else window
 
 
 def check_count(option: str, value: int | str) -> None:
     """Refuse what is neither a whole number of at least 1 nor auto."""
     if value != "auto" and (isinstance(value, str) or value < 1):
         raise ConfigError(f"rescale.{option}={value}: a whole number of at least 1, or auto")
-
-
-def beside(encoding: PositionalEncoding, added: PositionalEncoding) -> PositionalEncoding:
-    """Both together; UnsupportedRescale where the trained encoding leaves no place for it."""
-    try:
-        return combine([encoding, added])
-    except ConfigError as error:
-        raise UnsupportedRescale(
-            f"{encoding.label} cannot be rescaled by {added.name}: {error}"
-        ) from None

@@ -63,8 +63,8 @@ class Rescale:
         return {}
 
     @classmethod
-    def reductions(cls, dim: int) -> list[Reduction]:
-        """Special cases in which it equals another rescaling (rotary size `dim`)."""
+    def reductions(cls) -> list[Reduction]:
+        """Special cases in which it equals another rescaling, at every length."""
         known = {f.name for f in dataclasses.fields(cls.Config)}
         return [Reduction("factor = 1", "none", {"factor": 1})] if "factor" in known else []
 

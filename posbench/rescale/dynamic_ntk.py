@@ -39,7 +39,7 @@ class DynamicNtk(Rescale):
         mode: str = "full"
 
     @classmethod
-    def reductions(cls, dim: int) -> list[Reduction]:
+    def reductions(cls) -> list[Reduction]:
         return [Reduction("alpha = 1", "ntk", {"alpha": 1.0}, {"factor": "auto"})]
 
     def __init__(self, config: Config):

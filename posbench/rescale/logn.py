@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from posbench.encodings.base import PositionalEncoding
 from posbench.encodings.logn import LogN
 from posbench.registry import register
-from posbench.rescale.added import beside
+from posbench.rescale.added import together
 from posbench.rescale.base import Rescale
 
 
@@ -27,4 +27,5 @@ class LogNRescale(Rescale):
     def on(
         self, encoding: PositionalEncoding, train_length: int, test_length: int
     ) -> PositionalEncoding:
-        return beside(encoding, LogN(LogN.Config(clamp=True), encoding.geometry))
+        added = LogN(LogN.Config(clamp=True), encoding.geometry)
+        return together([encoding, added], encoding.label)

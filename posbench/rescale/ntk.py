@@ -1,6 +1,5 @@
 """NTK-aware scaling."""
 
-import torch
 from torch import Tensor
 
 from posbench.errors import UnsupportedRescale
@@ -12,15 +11,16 @@ def ntk_frequencies(ladder: Ladder, scale: float) -> Tensor:
     """theta_p * s^(-2p/(d-2)): the first pair is kept, the last one is divided by s."""
     if ladder.dim < 4:
         raise UnsupportedRescale(f"rescale=ntk needs a rotary size of at least 4, not {ladder.dim}")
-    exponent = torch.arange(0, ladder.dim, 2, dtype=torch.float64) / (ladder.dim - 2)
-    return ladder.inv_freq * scale**-exponent
+    return ladder.inv_freq * scale ** -(2 * ladder.pairs / (ladder.dim - 2))
 
 
 @register
 class NtkAware(Rescale):
     """NTK-aware: the base becomes base * s^(d/(d-2)); fast pairs stay, slow ones interpolate.
 
-    bloc97 2023 (post); arXiv:2309.00071 section 3.1.
+    bloc97 2023 (post); arXiv:2309.00071 section 3.1; kexue.fm/archives/9675. Made for somewhat
+    less than s * L tokens, since pairs between the first and the last are interpolated by less than
+    s; it goes on past them. Other forms of that name: ntk_old, ntk_fixed, ntk_mixed.
     """
 
     family = "rescaling"

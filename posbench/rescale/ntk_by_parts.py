@@ -12,7 +12,8 @@ from posbench.rescale.base import Ladder, Rescale, TurnsConfig, kept_by_turns, r
 class NtkByParts(Rescale):
     """NTK-by-parts: pairs above beta turns within L stay, those below alpha are interpolated.
 
-    The ramp between is linear in the number of turns. arXiv:2309.00071 section 3.2.
+    The ramp between is linear in the number of turns. arXiv:2309.00071 section 3.2. Made for up to
+    s * L tokens; it goes on past them.
     """
 
     family = "rescaling"

@@ -28,7 +28,7 @@ class ReRope(MapRule):
         window: int | str = "auto"
 
     @classmethod
-    def reductions(cls, dim: int) -> list[Reduction]:
+    def reductions(cls) -> list[Reduction]:
         return [Reduction("w beyond every distance", "none", {"window": 2**30})]
 
     def __init__(self, config: Config):

@@ -173,7 +173,7 @@ def test_the_columns_are_those_that_were_promised(trained: Any, evaluate: Evalua
     assert found.startswith(promised.replace(" ", ","))
     manifest = json.loads((folder / runs.MANIFEST).read_text())
     assert manifest["status"] == "finished" and manifest["run_id"] == trained.path.name
-    assert manifest["lengths"] == [64] and manifest["rescalings"] == ["none"]
+    assert manifest["lengths"] == [64] and manifest["rescalings"] == {"none": {"name": "none"}}
     assert manifest["interval_over"] == "documents" and "passed" in manifest["gate"]
 
 

@@ -24,16 +24,23 @@ from oracles import (
 )
 
 from posbench import registry
-from posbench.attention import attend
 from posbench.encodings.base import Context, UnsupportedRescale
 from posbench.errors import ConfigError
 
 L = 16
+NAMES = registry.names("rescale")
+
+
+def cls(id):
+    return registry.get("rescale", RULES[id][0])
+
+
 TAKES_FACTOR = [
-    name
-    for name in registry.names("rescale")
-    if any(f.name == "factor" for f in dataclasses.fields(registry.get("rescale", name).Config))
+    name for name in NAMES if any(f.name == "factor" for f in dataclasses.fields(cls(name).Config))
 ]
+#: rules whose numbers follow from s alone; longrope's are the user's, whatever s
+BY_SCALE = [name for name in TAKES_FACTOR if name != "longrope"]
+FREQUENCIES = [id for id in STATIC if cls(id).acts_on == "frequencies"]
 
 
 def make(id, **options):
@@ -46,7 +53,7 @@ def untouched(found, trained):
     assert found.logit_multiplier == trained.logit_multiplier == 1.0
     pos = positions(64, 1000)
     for dtype in (torch.float32, torch.float64):
-        tables = [e.tables(pos, dtype, Context(True)) for e in (found, trained)]
+        tables = [e.cos_sin(pos, dtype, Context(True)) for e in (found, trained)]
         for a, b in zip(*tables, strict=True):
             assert torch.equal(a, b)
 
@@ -54,14 +61,14 @@ def untouched(found, trained):
 LADDERS = [(8, 16, 10000.0), (64, 128, 10000.0), (64, 128, 72.0), (32, 2048, 500000.0)]
 
 
-@pytest.mark.parametrize("name", TAKES_FACTOR)
+@pytest.mark.parametrize("name", BY_SCALE)
 @pytest.mark.parametrize(("dim", "length", "base"), LADDERS)
 def test_factor_1_is_the_trained_model_exactly(name, dim, length, base):
     trained = rope(dim, length, base)
     untouched(rule(name, factor=1).applied(trained, length, 8 * length), trained)
 
 
-@pytest.mark.parametrize("id", [i for i in STATIC if RULES[i][0] not in TAKES_FACTOR])
+@pytest.mark.parametrize("id", ["none", "dynamic_ntk", "dynamic_ntk-alpha2"])
 @pytest.mark.parametrize(("dim", "length", "base"), LADDERS)
 def test_up_to_the_trained_length_nothing_changes(id, dim, length, base):
     trained = rope(dim, length, base)
@@ -69,16 +76,23 @@ def test_up_to_the_trained_length_nothing_changes(id, dim, length, base):
         untouched(make(id).applied(trained, length, n), trained)
 
 
+@pytest.mark.parametrize("name", ["self_extend", "leaky_rerope"])
+def test_up_to_the_trained_length_a_map_leaves_the_model_as_it_is(name):
+    trained = rope(16, L)
+    for n in (1, L // 2, L):
+        assert rule(name).applied(trained, L, n) is trained
+
+
 @pytest.mark.parametrize("name", TAKES_FACTOR)
 @pytest.mark.parametrize(("dim", "length", "base"), LADDERS)
 def test_auto_changes_nothing_up_to_the_trained_length(name, dim, length, base):
-    trained, auto = rope(dim, length, base), rule(name, factor="auto")
+    trained, auto = rope(dim, length, base), make(name, factor="auto")
     for n in (1, length // 2, length):
         assert auto.scale(length, n) == 1.0
         untouched(auto.applied(trained, length, n), trained)
 
 
-@pytest.mark.parametrize("name", TAKES_FACTOR)
+@pytest.mark.parametrize("name", BY_SCALE)
 def test_auto_is_the_factor_of_the_length(name):
     trained = rope(32, 64)
     for times in (1.5, 2, 8, 128):
@@ -108,18 +122,21 @@ def test_first_and_last_pair(factor):
     trained = rope(64, 2048)
     ratio = {
         name: rule(name, factor=factor).applied(trained, 2048, 2048).inv_freq / trained.inv_freq
-        for name in TAKES_FACTOR
+        for name in BY_SCALE
     }
     assert set(ratio["pi"].tolist()) == {1 / factor}
-    for name, kept in (("ntk", 1), ("ntk_by_parts", 9), ("yarn", 9), ("yarn_paper", 9)):
+    by_parts = {"ntk_by_parts": 9, "yarn": 9, "yarn_paper": 9, "llama3": 16}
+    #: name -> pairs that are kept, and the share of ln s by which the last one is divided
+    wanted = {"ntk": (1, 1), "ntk_old": (1, 62 / 64), "ntk_fixed": (0, 1), "ntk_mixed": (0, 1)}
+    for name, (kept, last) in (wanted | {k: (v, 1) for k, v in by_parts.items()}).items():
         found = ratio[name]
         assert bool((found.diff() <= 1e-15).all()), name
         assert found[:kept].tolist() == pytest.approx([1.0] * kept, rel=1e-14), name
         assert float(found[kept]) < 1 - 1e-3, name
-        assert float(found[-1]) == pytest.approx(1 / factor, rel=1e-12), name
+        assert float(found[-1]) == pytest.approx(factor**-last, rel=1e-12), name
     turns = 2048 * trained.inv_freq / (2 * math.pi)
-    for name in ("ntk_by_parts", "yarn_paper"):
-        assert bool((ratio[name][turns >= 32] == 1).all())
+    for name, beta in (("ntk_by_parts", 32), ("yarn_paper", 32), ("llama3", 4)):
+        assert bool((ratio[name][turns >= beta] == 1).all())
         torch.testing.assert_close(
             ratio[name][turns <= 1], torch.full_like(turns[turns <= 1], 1 / factor)
         )
@@ -130,6 +147,11 @@ def test_ntk_in_closed_form():
     found = rule("ntk", factor=8).applied(rope(16, 64, 500.0), 64, 64).inv_freq
     wanted = [f * 8 ** (-2 * p / 14) for p, f in enumerate(theta(16, 500.0))]
     assert found.tolist() == pytest.approx(wanted, rel=1e-12)
+
+
+def test_ntk_old_is_rope_with_a_larger_base():
+    found = rule("ntk_old", factor=8).applied(rope(16, 64, 500.0), 64, 64).inv_freq
+    assert found.tolist() == pytest.approx(theta(16, 8 * 500.0), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["yarn", "yarn_paper", "ntk_by_parts"])
@@ -144,6 +166,16 @@ def test_scaled_beta_keeps_the_share_of_the_ladder(name):
     long = rope(64, 2048)
     same = [rule(name, beta=b).applied(long, 2048, 2048).inv_freq for b in ("auto", 32)]
     assert torch.equal(*same)
+
+
+def test_scaled_beta_of_llama3():
+    """4 at 8,192 tokens; below 2,048 it would be less than one turn."""
+    for length, beta in ((8192, 4), (4096, 2)):
+        long = rope(64, length)
+        same = [rule("llama3", beta=b).applied(long, length, length) for b in ("auto", beta)]
+        assert torch.equal(same[0].inv_freq, same[1].inv_freq)
+    with pytest.raises(UnsupportedRescale, match=r"rescale.beta=auto \(0.0625 at L = 128\)"):
+        rule("llama3", beta="auto").applied(rope(64, 128), 128, 256)
 
 
 def test_cut_offs_of_yarn_may_lie_past_the_last_pair():
@@ -166,23 +198,30 @@ def test_pairs_below_alpha_are_interpolated_by_yarn(alpha):
 @pytest.mark.parametrize("id", RULES)
 def test_the_trained_encoding_is_left_alone(id):
     trained = rope(16, L)
-    before = trained.inv_freq.clone()
+    before, hooks = trained.inv_freq.clone(), trained.hooks
     found = make(id).applied(trained, L, 4 * L)
     assert torch.equal(trained.inv_freq, before)
-    assert trained.logit_multiplier == 1.0
+    assert trained.logit_multiplier == 1.0 and trained.hooks == hooks
     assert (found is trained) == (id == "none")
 
 
-@pytest.mark.parametrize("id", RULES)
-@pytest.mark.parametrize("name", [n for n in SCHEMES if n != "rope"])
+@pytest.mark.parametrize("id", [i for i in RULES if cls(i).acts_on not in ("nothing", "scores")])
+@pytest.mark.parametrize("name", [n for n in SCHEMES if "rotate" not in scheme(n).hooks])
 def test_schemes_that_are_not_rotary_refuse(id, name):
+    """At every length, so that a row is a refusal as a whole."""
+    trained, rescale = scheme(name), make(id)
+    named = next((p.name for p in getattr(rescale, "parts", ()) if p.acts_on == "positions"), "")
+    for n in (20, 40, 80):
+        with pytest.raises(UnsupportedRescale) as refused:
+            rescale.applied(trained, 40, n)
+        by = named or RULES[id][0]
+        assert str(refused.value) == f"{name} cannot be rescaled by {by}: it is not rotary"
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_none_leaves_every_scheme_as_it_is(name):
     trained = scheme(name)
-    if id == "none":
-        assert make(id).applied(trained, 40, 80) is trained
-        return
-    wanted = f"{name} cannot be rescaled by {RULES[id][0]}: it is not rotary"
-    with pytest.raises(UnsupportedRescale, match=wanted):
-        make(id).applied(trained, 40, 80)
+    assert rule("none").applied(trained, 40, 80) is trained
 
 
 @pytest.mark.parametrize("id", RULES)
@@ -203,21 +242,22 @@ def test_no_output_depends_on_a_later_token(id):
 
 
 @pytest.mark.parametrize("id", RULES)
-def test_a_common_shift_changes_no_score(id):
-    """At a fixed table; keys and values of unit vectors give the weights themselves."""
+def test_a_common_shift_changes_no_score_where_declared_and_only_there(id):
+    """At a fixed length; keys and values of unit vectors give the weights themselves."""
     encoding = make(id).applied(rope(16, 8), 8, 16)
-    if not hasattr(encoding, "inv_freq"):
-        encoding = encoding.encodings[-1]
     q, k = normal(1, 1, 16, 16, seed=1) * 2, normal(1, 1, 16, 16, seed=2)
     unit = torch.eye(16, dtype=torch.float64)[None, None]
 
     def logs(shift):
-        pos, ctx = positions(16, shift), Context(False)
-        turned = encoding.rotate(q, k, pos, pos, ctx)
-        return attend(encoding, *turned, unit, pos, pos, ctx).tril().clamp(min=1e-300).log()
+        pos = positions(16, shift)
+        out = encoding.attend(q, k, unit, pos, pos, Context(False))
+        return out.tril().clamp(min=1e-300).log()
 
-    for shift in (1, 7, 1000):
-        torch.testing.assert_close(logs(shift), logs(0), rtol=0, atol=1e-9)
+    changes = [float((logs(shift) - logs(0)).abs().max()) for shift in (1, 7, 1000)]
+    if encoding.shift_invariant:
+        assert max(changes) < 1e-9
+    else:
+        assert min(changes[:2]) > 1e-3
 
 
 @pytest.mark.parametrize("id", RULES)
@@ -246,9 +286,8 @@ def test_no_state_between_lengths(id):
 
 def attention(encoding, q, k, v):
     rows, keys = q.shape[2], k.shape[2]
-    k_pos, ctx = positions(keys), Context(True)
-    q_pos = k_pos[:, keys - rows :]
-    return encoding.attend(*encoding.rotate(q, k, q_pos, k_pos, ctx), v, q_pos, k_pos, ctx)
+    k_pos = positions(keys)
+    return encoding.attend(q, k, v, k_pos[:, keys - rows :], k_pos, Context(True))
 
 
 @pytest.mark.parametrize("alpha", [1.0, 2.0])
@@ -264,8 +303,14 @@ def test_incremental_dynamic_ntk_is_full_at_every_length(alpha):
         torch.testing.assert_close(got[:, :, n - 1], one[:, :, -1], rtol=0, atol=1e-10)
 
 
-def test_incremental_dynamic_ntk_in_a_model_of_one_layer():
-    model = tiny_model("rope", n_layers=1, train_length=L).double()
+@pytest.mark.parametrize("parts", ["rope", "rope fox", "rope sinusoidal", "rope alibi ssmax"])
+def test_incremental_dynamic_ntk_in_a_model_of_one_layer(parts):
+    """Also beside schemes that embed, read the stream, bias or scale."""
+    names = parts.split()
+    settings = {"posenc": "rope"}
+    if len(names) > 1:
+        settings = {"posenc": "stack", "options": {"parts": names}}
+    model = tiny_model(**settings, n_layers=1, train_length=L).double()
     step = rule("dynamic_ntk", mode="incremental").applied(model.posenc, L, 3 * L)
     ids = tokens(3 * L)
     with torch.no_grad():
@@ -276,36 +321,25 @@ def test_incremental_dynamic_ntk_in_a_model_of_one_layer():
             torch.testing.assert_close(got[:, n - 1], one, rtol=0, atol=1e-10)
 
 
-def test_appended_tokens_change_full_and_not_incremental_dynamic_ntk():
-    model = tiny_model("rope", train_length=L).double()
+@pytest.mark.parametrize("id", RULES)
+def test_appended_tokens_change_earlier_ones_where_declared_and_only_there(id):
+    model, rescale = tiny_model("rope", train_length=L).double(), make(id)
     ids = tokens(3 * L)
 
-    def hidden(mode, n):
-        dynamic = rule("dynamic_ntk", mode=mode)
+    def hidden(n):
         with torch.no_grad():
-            return model.hidden(ids[:, :n], dynamic.applied(model.posenc, L, n))
+            return model.hidden(ids[:, :n], rescale.applied(model.posenc, L, n))
 
-    for n in (L - 1, L + 1, 2 * L):
-        long = hidden("incremental", 3 * L)[:, :n]
-        torch.testing.assert_close(hidden("incremental", n), long, rtol=0, atol=1e-10)
-        change = (hidden("full", n) - hidden("full", 3 * L)[:, :n]).abs().max()
-        assert change > 1e-3
-
-
-@pytest.mark.parametrize("id", [i for i in STATIC if RULES[i][0] != "dynamic_ntk"])
-def test_appended_tokens_change_nothing_under_a_fixed_factor(id):
-    model = tiny_model("rope", train_length=L).double()
-    ids = tokens(3 * L)
-    posenc = make(id).applied(model.posenc, L, 3 * L)
-    with torch.no_grad():
-        long = model.hidden(ids, posenc)
-        for n in (1, L, 2 * L + 1):
-            torch.testing.assert_close(
-                model.hidden(ids[:, :n], posenc), long[:, :n], rtol=0, atol=1e-10
-            )
+    changes = [
+        float((hidden(n) - hidden(3 * L)[:, :n]).abs().max()) for n in (L - 1, L + 1, 2 * L + 1)
+    ]
+    if rescale.depends_on_total_length:
+        assert max(changes) > 1e-3
+    else:
+        assert max(changes) < 1e-10
 
 
-@pytest.mark.parametrize("id", [i for i in STATIC if i != "none"])
+@pytest.mark.parametrize("id", FREQUENCIES)
 def test_norms_are_kept(id):
     """The temperature acts on the scores, not on queries and keys."""
     encoding = make(id).applied(rope(16, 8), 8, 64)
@@ -314,6 +348,19 @@ def test_norms_are_kept(id):
     torch.testing.assert_close(q.norm(dim=-1), x.norm(dim=-1), rtol=1e-12, atol=0)
     assert torch.equal(q[:, :, 0], x[:, :, 0])
     assert torch.equal(q, k)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if cls(n).reductions()])
+def test_special_cases_are_the_other_rule(name):
+    trained = scheme("rope", shape(32, 4, L))
+    for case in cls(name).reductions():
+        mine = cls(name)(cls(name).Config(**case.options))
+        other = cls(case.equals)
+        theirs = other(other.Config(**case.equal_options))
+        for n in (L // 2, L, 5 * L):
+            q, k, v = (normal(1, 4, n, 8, seed=s) for s in (1, 2, 3))
+            got, wanted = (attention(r.applied(trained, L, n), q, k, v) for r in (mine, theirs))
+            torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12, msg=case.case)
 
 
 @pytest.mark.parametrize("name", TAKES_FACTOR)
@@ -334,39 +381,20 @@ def test_a_factor_that_is_a_word_is_refused(name):
         rule(name, factor="big")
 
 
-@pytest.mark.parametrize("name", ["none", "dynamic_ntk"])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in TAKES_FACTOR])
 def test_rules_without_a_factor(name):
     with pytest.raises(TypeError):
         rule(name, factor=8)
     assert rule(name).factor == ""
+    assert rule(name).scale(L, L) == 1.0
 
 
-@pytest.mark.parametrize("name", ["yarn", "yarn_paper", "ntk_by_parts"])
-def test_refused_cut_offs(name):
-    trained = rope(8, 64)
-    for options in ({"alpha": 40.0}, {"alpha": 0.0}, {"beta": 1}, {"alpha": -1.0}):
-        with pytest.raises(ConfigError, match=r"rescale.alpha=.* need 0 < alpha < beta"):
-            rule(name, **options).applied(trained, 64, 64)
-    with pytest.raises(ConfigError, match=r"rescale.beta=all: a number above rescale.alpha"):
-        rule(name, beta="all").applied(trained, 64, 64)
-    with pytest.raises(ConfigError, match=r"rescale.beta=auto \(1 at L = 64\)"):
-        rule(name, beta="auto").applied(trained, 64, 64)
-
-
-def test_refusals_of_ntk_and_dynamic_ntk():
-    for name in ("ntk", "dynamic_ntk"):
-        with pytest.raises(ConfigError, match=r"rotary size of at least 4, not 2"):
-            rule(name).applied(rope(2, 64), 64, 128)
-    with pytest.raises(ConfigError, match=r"rescale.alpha=0.5: must be at least 1"):
-        rule("dynamic_ntk", alpha=0.5)
-    with pytest.raises(ConfigError, match=r"rescale.mode=both: must be one of full, incremental"):
-        rule("dynamic_ntk", mode="both")
-
-
-@pytest.mark.parametrize("name", registry.names("rescale"))
+@pytest.mark.parametrize("name", NAMES)
 def test_registered_rules_describe_themselves(name):
-    cls = registry.get("rescale", name)
-    assert cls.name == name
-    assert cls.Config().name == name
-    assert cls.family == "rescaling"
-    assert name == "none" or cls.paper.startswith("arXiv:")
+    found = cls(name)
+    assert found.name == name
+    assert found.Config().name == name
+    assert found.family in ("rescaling", "position map", "temperature", "combined")
+    sources = ("arXiv:", "kexue.fm/archives/")
+    assert name in ("none", "stack") or found.paper.startswith(sources)
+    assert name == "none" or any(source in found.__doc__ for source in sources)

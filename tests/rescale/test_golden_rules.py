@@ -1,10 +1,13 @@
 """Rescalings against numbers that were worked out elsewhere."""
 
+import math
+
 import pytest
 import torch
-from oracles import golden, rope, rule
+from oracles import golden, positions, rope, rule
 
-from posbench.rescale.base import Ladder, kept_by_turns, yarn_logit_multiplier
+from posbench.encodings.base import Context
+from posbench.rescale.base import Ladder, kept_by_turns
 from posbench.rescale.yarn import kept_by_index
 
 DIGITS = {"rtol": 1e-8, "atol": 0}
@@ -77,9 +80,74 @@ def test_yarn_multiplies_scores(name):
     numbers = golden("yarn")
     for factor, root in numbers["sqrt_of_multiplier"].items():
         found = rule(name, factor=int(factor)).applied(rope(8, 2048), 2048, 2048).logit_multiplier
-        assert found == yarn_logit_multiplier(float(factor))
         assert found == pytest.approx(numbers["multiplier"][factor], rel=1e-8)
         assert found == pytest.approx(root**2, rel=1e-8)
+        assert rule(name).rotation_scale(float(factor)) == pytest.approx(root, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "case", golden("yarn_mscale")["cases"], ids=lambda c: f"{c['mscale']}-{c['mscale_all_dim']}"
+)
+def test_the_two_temperatures_of_deepseek(case):
+    factor = golden("yarn_mscale")["factor"]
+    pair = {k: case[k] for k in ("mscale", "mscale_all_dim")}
+    found = rule("yarn", factor=factor, **pair)
+    assert found.rotation_scale(factor) == pytest.approx(case["rotation"], rel=1e-8)
+    total = case["rotation"] ** 2 * case["scores"]
+    assert found.logit_multiplier(factor) == pytest.approx(total, rel=1e-8)
+    encoding = found.applied(rope(8, 2048), 2048, 2048)
+    assert encoding.logit_multiplier == pytest.approx(total, rel=1e-8)
+    plain = rule("yarn", factor=factor).applied(rope(8, 2048), 2048, 2048)
+    assert torch.equal(encoding.inv_freq, plain.inv_freq)
+
+
+def test_ntk_variants():
+    numbers = golden("ntk_variants")
+    for name in ("ntk_old", "ntk_fixed"):
+        close(frequencies(name, numbers), numbers[name], **DIGITS)
+    for b, wanted in numbers["ntk_mixed"].items():
+        close(frequencies("ntk_mixed", numbers, b=float(b)), wanted, **DIGITS)
+    close(frequencies("ntk_mixed", numbers), numbers["ntk_mixed"]["0.625"], **DIGITS)
+
+
+def test_llama3():
+    """With its defaults, which are the released cut-offs."""
+    numbers = golden("llama3")
+    trained, found = rope(128, 8192, numbers["base"]).inv_freq, frequencies("llama3", numbers)
+    close(trained[numbers["pairs"]], numbers["before"], **DIGITS)
+    close(found[numbers["pairs"]], numbers["after"], **DIGITS)
+    close((found / trained)[numbers["pairs"]], numbers["ratio"], **DIGITS)
+    first, last = numbers["first_changed"], numbers["first_divided"]
+    assert torch.equal(found[:first], trained[:first]) and found[first] < trained[first]
+    close((trained / found)[last:], [8.0] * (64 - last), rtol=1e-12, atol=0)
+    assert 8 - trained[last - 1] / found[last - 1] > 0.1
+    own = frequencies("llama3", numbers, alpha=numbers["alpha"], beta=numbers["beta"])
+    assert torch.equal(own, found)
+
+
+def test_longrope():
+    numbers = golden("longrope")
+    factors = {k: numbers[k] for k in ("short_factor", "long_factor")}
+    for length, wanted in numbers["inv_freq"].items():
+        at = {**numbers, "test_length": int(length)}
+        close(frequencies("longrope", at, **factors), wanted, **DIGITS)
+    for case in numbers["attention_factor"]:
+        rescale, length = rule("longrope", factor=case["factor"], **factors), case["train_length"]
+        for n in (64, length, 2 * length):  # short inputs too
+            found = rescale.applied(rope(8, length), length, n)
+            assert found.logit_multiplier == pytest.approx(case["value"] ** 2, rel=1e-8)
+
+
+def test_logn():
+    numbers = golden("logn_rescale")
+    length, at = numbers["train_length"], numbers["positions"]
+    found = rule("logn").applied(rope(8, length), length, 4 * length)
+    pos = positions(1)[:, [0] * len(at)] + torch.tensor(at)[None, :, None]
+    scale = found.logit_scale(pos, Context(False))[0, 0]
+    close(scale, numbers["factor"], rtol=1e-8, atol=0)
+    assert scale.tolist() == pytest.approx(
+        [max(1.0, math.log(i + 1) / math.log(length)) for i in at], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(

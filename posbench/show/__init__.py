@@ -1,0 +1,1 @@
+"""What a scheme, rescaling or position sampler is, in words, numbers and pictures."""

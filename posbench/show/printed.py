@@ -1,0 +1,168 @@
+"""The tables of numbers, as text."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from posbench.show.grid import doubling, even, full, grid, short, wrapped
+from posbench.show.subject import Subject
+from posbench.show.tables import Layer
+
+
+def printed(found: Subject, tables: dict[str, Any]) -> list[str]:
+    """One block of text for every table."""
+    tables = dict(tables)
+    blocks = []
+    if "inv_freq" in tables:
+        blocks.append(_pairs(found, tables.pop("inv_freq"), tables.pop("rotation_scale", 1.0)))
+    known: dict[str, Callable[[Any], str]] = {
+        "slopes": lambda t: grid(
+            "slopes", "head", range(len(t)), ["slope"], lambda i, j: full(t[i])
+        ),
+        "buckets": lambda t: _buckets(found, t),
+        "bias": lambda t: _bias(found, t),
+        "logit_scale": lambda t: _scale(found, t),
+        "embedding": lambda t: _embedding(found, t),
+        "rotation": _rotation,
+        "relative_position": _relative,
+        "weights": _weights,
+        "positions": _positions,
+    }
+    for name, table in tables.items():
+        blocks.append(known[name](table) if name in known else _any(name, table))
+    return blocks
+
+
+def _start(found: Subject) -> str:
+    """What the numbers of a learned or contextual scheme are."""
+    assert found.encoding is not None
+    said = []
+    if any(True for _ in found.encoding.parameters()):
+        said.append(f"initial values of seed {found.frame.seed}")
+    if "prepare" in found.encoding.hooks:
+        said.append("a stream of zeros")
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _pairs(found: Subject, freq: list[float], scale: float) -> str:
+    """Frequencies, wavelengths, turns within the training length, and what a rescaling changed."""
+    length = found.frame.train_length
+    heads = ["inv_freq", "wavelength", f"turns in {length}"]
+    before = None
+    if found.rule is not None and found.trained is not None:
+        before = Layer(found, found.trained).own([])["inv_freq"]
+        heads += ["trained", "ratio"]
+
+    def cell(i: int, j: int) -> str:
+        theta = freq[i]
+        turns = length * theta / (2 * math.pi)
+        row: list[Any] = [full(theta), 2 * math.pi / theta if theta else math.inf, turns]
+        if before is not None:
+            row += [before[i], theta / before[i] if before[i] else 1.0]
+        return row[j] if j == 0 else f"{row[j]:.5g}"
+
+    turning = sum(length * theta / (2 * math.pi) >= 1 for theta in freq)
+    title = (
+        f"rotary pairs ({turning} of {len(freq)} turn at least once in {length} tokens; "
+        f"factor on cos and sin {full(scale)})"
+    )
+    return grid(title, "pair", range(len(freq)), heads, cell)
+
+
+def _buckets(found: Subject, buckets: list[int]) -> str:
+    """The first of the distances in every bucket."""
+    first: dict[int, int] = {}
+    for distance, bucket in zip(found.distances, buckets, strict=True):
+        first.setdefault(bucket, distance)
+    return wrapped("bucket:first distance ", " ".join(f"{b}:{d}" for b, d in first.items()))
+
+
+def _bias(found: Subject, bias: dict[str, Any]) -> str:
+    distances, values = bias["distances"], bias["values"]
+    query = f" of the query at {bias['query']}" if "query" in bias else ""
+    title = f"bias{query} by distance and head{_start(found)}"
+    heads = [f"head {h}" for h in range(len(values))]
+    return grid(
+        title,
+        "distance",
+        distances,
+        heads,
+        lambda i, j: short(values[j][i], 4),
+        doubling(distances),
+    )
+
+
+def _scale(found: Subject, scale: dict[str, Any]) -> str:
+    positions, values = scale["positions"], scale["values"]
+    by_head = isinstance(values[0], list)
+    rows = values if by_head else [values]
+    if all(v == rows[0][0] for row in rows for v in row):
+        return wrapped("factor on q . k: ", f"{full(rows[0][0])} at every position{_start(found)}")
+    heads = [f"head {h}" for h in range(len(rows))] if by_head else ["factor"]
+    cell = short if by_head else full
+    title = f"factor on q . k by position{_start(found)}"
+    return grid(
+        title, "position", positions, heads, lambda i, j: cell(rows[j][i]), doubling(positions)
+    )
+
+
+def _embedding(found: Subject, table: dict[str, Any]) -> str:
+    positions, values = table["positions"], table["values"]
+    title = f"embedding by position and channel{_start(found)}"
+    channels = range(len(values[0]))
+    return grid(
+        title,
+        "position",
+        positions,
+        channels,
+        lambda i, j: f"{values[i][j]:.4f}",
+        doubling(positions),
+    )
+
+
+def _rotation(table: dict[str, Any]) -> str:
+    """cos and sin together, for every pair."""
+
+    def cell(i: int, j: int) -> str:
+        return f"{table['cos'][i][j]:+.4f} {table['sin'][i][j]:+.4f}"
+
+    heads = [f"pair {p}" for p in range(len(table["cos"][0]))]
+    return grid("cos and sin by position", "position", table["positions"], heads, cell)
+
+
+def _relative(matrix: list[list[Any]]) -> str:
+    return _square("relative position by query and key", matrix, list(range(len(matrix))))
+
+
+def _weights(table: dict[str, Any]) -> str:
+    title = "weights of head 0 by query and key, where all q . k are 0"
+    return _square(title, table["values"][0], table["positions"])
+
+
+def _square(title: str, rows: list[list[Any]], positions: list[int]) -> str:
+    """Queries by keys, keys after the query left out."""
+
+    def cell(i: int, j: int) -> str:
+        return f"{rows[i][j]:.3g}" if j <= i else ""
+
+    return grid(title, "query", positions, positions, cell, even(len(rows), 16))
+
+
+def _positions(table: dict[str, list[Any]]) -> str:
+    lines = []
+    for what, values in table.items():
+        some = [str(v) for v in values[:8]]
+        if len(values) > 16:
+            some.append("...")
+        some += [str(v) for v in (values[-4:] if len(values) > 16 else values[8:])]
+        lines.append(wrapped(f"  {what:<5} ", f"{' '.join(some)} ({len(values)} tokens)"))
+    return "\n".join(["positions, all with --json", *lines])
+
+
+def _any(name: str, values: Any) -> str:
+    """A table that only its scheme knows."""
+    if not isinstance(values, list):
+        return wrapped(f"{name}: ", full(values) if not isinstance(values, dict) else "see --json")
+    if any(isinstance(v, list | dict) for v in values):
+        return f"{name}: see --json"
+    return grid(name, "", range(len(values)), [name], lambda i, j: full(values[i]))

@@ -1,0 +1,110 @@
+"""Panels for what rotates: turns, wavelengths, and how scores fall with the distance."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from posbench.report.style import DASHED, DOTTED, REFERENCE
+from posbench.show.axes import LEGEND, dress, look_of, mark_length, octaves
+from posbench.show.subject import Subject
+from posbench.show.tables import Layer
+
+#: distances of scores
+SCORES = 8192
+
+
+def before(found: Subject) -> list[float] | None:
+    """Frequencies before a rescaling; None where there is none."""
+    if found.rule is None or found.trained is None:
+        return None
+    before: list[float] = Layer(found, found.trained).own([])["inv_freq"]
+    return before
+
+
+def turns(ax: Axes, found: Subject, tables: dict[str, Any]) -> None:
+    """Turns of every pair within the training length, and within the test under a rescaling.
+
+    Under a position map, a test is as long as its largest relative position says.
+    """
+    frame, look, freq = found.frame, look_of(found), np.array(tables["inv_freq"])
+    earlier, matrix = before(found), tables.get("relative_position")
+    unscaled = freq if earlier is None else np.array(earlier)
+    pairs, color = np.arange(len(freq)), look.color if earlier is None else REFERENCE
+
+    def plot(frequencies: Any, length: int, label: str, **style: Any) -> None:
+        y = np.where(frequencies > 0, frequencies * length / (2 * math.pi), np.nan)
+        ax.plot(pairs, y, label=f"{label}, {length} tokens", **style)
+
+    trained = unscaled * frame.train_length / (2 * math.pi)
+    plot(unscaled, frame.train_length, "trained", color=color, lw=1, marker="o", ms=5, zorder=2)
+    partial = (trained < 1) & (trained > 0)
+    hollow: Any = {"marker": "o", "ms": 5, "mfc": "white", "mec": color, "zorder": 3}
+    ax.plot(pairs[partial], trained[partial], ls="", **hollow)
+    if earlier is not None:
+        plot(unscaled, frame.test_length, "unscaled", color=REFERENCE, lw=1, ls=DOTTED)
+    if matrix or (earlier is not None and (freq != unscaled).any()):
+        largest = max(row[j] for i, row in enumerate(matrix) for j in range(i + 1)) if matrix else 0
+        length = math.ceil(largest) + 1 if matrix else frame.test_length
+        style = {"color": look.color, "lw": 1.4, "marker": look.marker, "ms": 4.5}
+        plot(freq, length, found.named.label, **style)
+    ax.axhline(1, color="#B00020", lw=0.9, ls=DASHED, zorder=1)
+    ax.set_yscale("log")
+    ax.legend(**LEGEND)
+    title = f"turns by pair: {(trained >= 1).sum()} of {len(pairs)} turn once in L"
+    frozen = int((trained == 0).sum())
+    dress(ax, title + (f", {frozen} never" if frozen else ""), "pair", "full turns")
+
+
+def wavelengths(ax: Axes, found: Subject, freq: list[float]) -> None:
+    frame, look = found.frame, look_of(found)
+    pairs = np.arange(len(freq))
+    with np.errstate(divide="ignore"):
+        trained = 2 * math.pi / np.array(before(found))
+        after = 2 * math.pi / np.array(freq)
+    ax.plot(pairs, trained, color=REFERENCE, marker="o", ms=4.5, mfc="white", lw=1, label="trained")
+    ax.plot(pairs, after, color=look.color, marker=look.marker, ms=4.5, lw=1.4,
+            label=found.named.label)  # fmt: skip
+    for length, name in ((frame.train_length, "L"), (frame.test_length, "T")):
+        ax.axhline(length, color="#999999", lw=0.9, zorder=1)
+        ax.annotate(f"{name} = {length}", (1, length), xycoords=("axes fraction", "data"),
+                    xytext=(-2, 2), textcoords="offset points", ha="right", fontsize=8,
+                    color="#555555")  # fmt: skip
+    ax.set_yscale("log")
+    ax.legend(**LEGEND)
+    dress(ax, "wavelength by pair", "pair", "tokens a turn")
+
+
+def decay(ax: Axes, found: Subject, tables: dict[str, Any]) -> None:
+    """Score of equal contents by distance, with the position map where there is one."""
+    frame, look = found.frame, look_of(found)
+    assert found.encoding is not None and found.trained is not None
+    distances = list(range(min(frame.test_length, SCORES)))
+    used: Sequence[float] = distances
+    if "relative_position" in tables:
+        used = [tables["relative_position"][-1][-1 - d] for d in distances]
+    row = Layer(found, found.encoding).similarity(used).double().numpy()
+    ax.plot(distances, row, color=look.color, lw=0.7, alpha=0.3)
+    if found.rule is not None:
+        plain = Layer(found, found.trained).similarity(distances).double().numpy()
+        ax.plot(distances, _smooth(plain), color=REFERENCE, lw=1.2, ls=DASHED, label="unscaled")
+    ax.plot(distances, _smooth(row), color=look.color, lw=1.6, label=found.named.label)
+    ax.axhline(0, color="#999999", lw=0.8, zorder=1)
+    if found.rule is not None:
+        ax.legend(**LEGEND)
+    octaves(ax, max(2, distances[-1]))
+    if frame.train_length < distances[-1]:
+        mark_length(ax, frame.train_length)
+    title = "score of a key like the query (bold: local mean)"
+    dress(ax, title, "distance, query minus key", "share of distance 0")
+
+
+def _smooth(values: Any) -> Any:
+    """Mean over the distances within a fifth of each."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    index = np.arange(len(values))
+    low = index - index // 5
+    high = np.minimum(index + index // 5, len(values) - 1)
+    return (total[high + 1] - total[low]) / (high + 1 - low)

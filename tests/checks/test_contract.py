@@ -1,0 +1,5 @@
+"""The contract, on everything that is registered."""
+
+from posbench.checks import contract
+
+test_contract = contract()

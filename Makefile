@@ -1,6 +1,6 @@
 # Every target works in a clean clone: the virtual environment is made on first use.
 .DEFAULT_GOAL := help
-.PHONY: help install fix lint check test test-all smoke reproduce-all freeze clean
+.PHONY: help install fix lint check test test-all smoke reproduce-all peers freeze clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -20,6 +20,7 @@ EVAL ?=
 RUNS ?= runs
 OUT ?= $(RUNS)/reference/$(EXPERIMENT)
 JOBS ?= 2
+PEERS ?=
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -67,6 +68,10 @@ reproduce-all: $(READY)  ## Train, sweep and report every scheme (EXPERIMENT=dem
 	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] eval.threads=1 $(EVAL) > /dev/null; \
 	$(BIN)/posbench report $(EXPERIMENT) --runs-root $(RUNS) --out $(OUT); \
 	exit $$code
+
+# needs no installed posbench: every peer gets it in an environment of its own, below .peers/
+peers:  ## Other libraries' tables and schemes beside posbench's (PEERS=name ... for some)
+	PYTHONPATH=tests $(PYTHON) -m peers $(PEERS)
 
 freeze: $(READY)  ## Rebuild the frozen targets and tokenizers of the built-in corpora
 	$(BIN)/python -m posbench.data.freeze

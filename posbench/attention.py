@@ -242,8 +242,9 @@ def _biases(
     if "distance_bias" in encoding.hooks:
         found.append(bias_of_distances(encoding, *at, ctx))
     if by_key is not None:
-        # the constant of the rows is chosen so that near keys have small numbers
-        found.append((by_key - by_key[..., -1:])[:, :, None])
+        # relative to the query's own, in the hook's type: near keys have small numbers
+        rows = at[0].shape[1]
+        found.append(by_key[:, :, None] - by_key[..., -rows:, None])
     if "pair_bias" in encoding.hooks:
         found.append(encoding.pair_bias(*at, ctx))
     return found

@@ -1,4 +1,4 @@
-"""The only file that talks to Hydra: composing, checking and launching.
+"""The only file that runs Hydra: composing, checking and launching.
 
 Everything is composed and checked before Hydra's `run` or `multirun` is called. Those two methods
 sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and the tests of both modes.
@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from posbench import jobs, registry, settings
 from posbench.errors import ConfigError
+from posbench.overrides import items, word, written
 
 TRAIN, EVAL = "train", "eval_lengths"
 #: overrides of eval-lengths that may be lists: one row for every combination
@@ -150,7 +151,7 @@ def train_configs(overrides: Sequence[str], multirun: bool) -> list[tuple[DictCo
 def _train_configs(
     hydra: Any, overrides: Sequence[str], multirun: bool
 ) -> list[tuple[DictConfig, str]]:
-    parsed = _parse(opened(overrides), hydra)
+    parsed = _parse(opened(overrides, hydra), hydra)
     for override in parsed:
         if override.key_or_group.split(".")[0] in ("rescale", "eval"):
             raise ConfigError(f"{override.input_line}: an option of posbench eval-lengths")
@@ -162,7 +163,7 @@ def _train_configs(
                 raise ConfigError(
                     f"{override.input_line}: a launcher needs -m; add it or leave it out"
                 )
-        expanded = [opened(overrides)]
+        expanded = [opened(overrides, hydra)]
     else:
         expanded = _expand(parsed)
     found = []
@@ -195,7 +196,7 @@ def train(
         arguments = {
             "config_name": TRAIN,
             "task_function": jobs.train_job,
-            "overrides": opened(overrides),
+            "overrides": opened(overrides, hydra),
             "with_log_configuration": False,
         }
         if not multirun:
@@ -236,24 +237,17 @@ def _sweep_configs(overrides: Sequence[str]) -> list[DictConfig]:
             given[key] = override.value()
         else:
             rest.append(override.input_line or "")
-    rules = [str(_text(item)) for item in _items(given.pop("rescale"))]
+    rules = [str(word(item)) for item in items(given.pop("rescale"))]
     _check_rule_options(rules, given)
     found: dict[str, DictConfig] = {}
     for rule in rules:
         own = {k: v for k, v in given.items() if not k.startswith("rescale.") or _has(rule, k)}
-        rows = [_items(value, _is_list(rule, key)) for key, value in own.items()]
+        rows = [items(value, _is_list(rule, key)) for key, value in own.items()]
         for values in itertools.product(*rows):
-            chosen = [o for k, v in zip(own, values, strict=True) for o in _written(k, v)]
+            chosen = [o for k, v in zip(own, values, strict=True) for o in written(k, v)]
             cfg = _task(_compose(EVAL, [*rest, f"rescale={rule}", *chosen]))
             found.setdefault(OmegaConf.to_yaml(cfg), cfg)
     return list(found.values())
-
-
-def _items(value: Any, is_list: bool = False) -> list[Any]:
-    """The elements of a list, one row each; a field that is a list itself needs a list of lists."""
-    if is_list and isinstance(value, list) and not all(isinstance(v, list) for v in value):
-        return [value]
-    return value if isinstance(value, list) else [value]
 
 
 def _is_list(rule: str, key: str) -> bool:
@@ -266,31 +260,18 @@ def _is_list(rule: str, key: str) -> bool:
     return list in [typing.get_origin(k) for k in (kind, *typing.get_args(kind))]
 
 
-def _written(key: str, value: Any) -> list[str]:
-    """Overrides that set an option; a mapping, whose keys are open, one key after the other."""
-    if isinstance(value, dict):
-        return [o for k, v in value.items() for o in _written(f"{key}.{_text(k)}", v)]
-    sign = "++" if key.count(".") > 1 else ""
-    return [f"{sign}{key}={Override._get_value_element_as_str(value)}"]
-
-
-def opened(overrides: Sequence[str]) -> list[str]:
+def opened(overrides: Sequence[str], hydra: Any) -> list[str]:
     """Overrides with those of `posenc.options` written as Hydra wants keys that are open."""
     found = []
-    for text, override in zip(overrides, _parse(overrides), strict=True):
+    for text, override in zip(overrides, _parse(overrides, hydra), strict=True):
         key = override.key_or_group
         if not key.startswith("posenc.options") or override.is_delete():
             found.append(text)
         elif not override.is_sweep_override() and isinstance(override.value(), dict):
-            found += _written(key, override.value())
+            found += written(key, override.value())
         else:
             found.append(f"++{text.lstrip('+')}")
     return found
-
-
-def _text(item: Any) -> Any:
-    """The text of a list's element as it is written in an override."""
-    return item.text if isinstance(item, QuotedString) else item
 
 
 def _has(rule: str, key: str) -> bool:

@@ -1,7 +1,7 @@
 """Options of the parts of something combined: a mapping of names to their options."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from posbench import registry
@@ -10,9 +10,6 @@ from posbench.errors import ConfigError
 
 def configured(cls: Any, options: Any) -> Any:
     """A registered class's Config with some of its options set, checked by type."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     where = f"{cls.group}.options.{cls.name}"
     if not isinstance(options, dict):
         raise ConfigError(f"{where}={options}: write {{option: value}}")
@@ -20,11 +17,21 @@ def configured(cls: Any, options: Any) -> Any:
     for key in options:
         if key not in known:
             raise ConfigError(registry.unknown(where, key, known))
+    return merged(cls.Config, options, f"{where}.")
+
+
+def merged(schema: Any, options: Mapping[str, Any], where: str = "") -> Any:
+    """An object of a settings class with some of its fields set, checked by type."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(cls.Config), OmegaConf.create(options))
-        return OmegaConf.to_object(merged)
+        found = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(options)))
+        return OmegaConf.to_object(found)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{where}: {str(error).splitlines()[0]}") from None
+        key = str(getattr(error, "full_key", "") or "")
+        value = f"={options[key]}" if key in options else ""
+        raise ConfigError(f"{where}{key}{value}: {str(error).splitlines()[0]}") from None
 
 
 def check_options(group: str, options: dict[str, Any], names: Iterable[str]) -> None:

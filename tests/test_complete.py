@@ -72,7 +72,11 @@ def test_runs_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("posbench train posenc = al", 4, ["alibi"]),
         ("posbench train seed = 1 model =", 6, ["base", "small", "tiny"]),
         ("posbench eva", 1, ["eval-lengths"]),
-        ("posbench eval-lengths rescale = ntk", 4, ["ntk", "ntk_by_parts"]),
+        (
+            "posbench eval-lengths rescale = ntk_",
+            4,
+            ["ntk_by_parts", "ntk_fixed", "ntk_mixed", "ntk_old"],
+        ),
     ],
 )
 def test_the_shell_gets_its_words_without_torch(

@@ -221,7 +221,7 @@ def buckets(subject: Scheme) -> Measured:
         for parameter in encoding.parameters():
             rows = torch.arange(parameter.shape[0], dtype=parameter.dtype)
             parameter.copy_(rows.view(-1, *[1] * (parameter.ndim - 1)).expand_as(parameter))
-        table = torch.tensor(shown["values"])
+        table = torch.tensor(shown)
         if "distance_bias" in encoding.hooks:
             seen = encoding.distance_bias(distance, own.context(own.feed(3)))[0].round().long()
             wrong = (seen != table).nonzero().flatten().tolist()

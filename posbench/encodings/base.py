@@ -213,7 +213,7 @@ class PositionalEncoding(nn.Module):
         """Numbers of this scheme that its hooks do not show, as lists, for `posbench show`.
 
         inv_freq [pairs], rotation_scale (factor on cos and sin), slopes [H], buckets [N] of the
-        distances [N].
+        distances [N]; other names are shown as they are.
         """
         return {}
 
@@ -246,7 +246,7 @@ class PositionalEncoding(nn.Module):
         raise NotImplementedError
 
     def key_bias(self, k_pos: Tensor, ctx: Context) -> Tensor:
-        """Bias [B, H, Tk] of every key, up to a constant in each row (softmax cancels it)."""
+        """Values [B, H, Tk] of all keys; the bias of a pair is the key's less the query's own."""
         raise NotImplementedError
 
     def pair_bias(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:

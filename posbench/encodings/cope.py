@@ -30,18 +30,20 @@ class CoPE(PositionalEncoding):
     class Config:
         #: P, number of positions; auto = a quarter of the training length (half of the largest
         #: position at the start, where gates are near 1/2), so that the last one is trained
-        positions: int | str = "auto"
+        max_positions: int | str = "auto"
 
     def __init__(self, config: Config, geometry: Geometry):
         super().__init__(config, geometry)
-        given = config.positions
+        given = config.max_positions
         count = geometry.train_length // 4 if given == "auto" else given
         if not isinstance(count, int) or count < 2:
-            raise ConfigError(f"posenc.positions={given}: a whole number of at least 2, or auto")
+            raise ConfigError(
+                f"posenc.max_positions={given}: a whole number of at least 2, or auto"
+            )
         self.table = nn.Parameter(torch.empty(geometry.n_layers, count, geometry.head_dim))
 
     def tied(self) -> list[Tied]:
-        return [Tied("posenc.positions", "64", str(self.table.shape[1]))]
+        return [Tied("posenc.max_positions", "64", str(self.table.shape[1]))]
 
     @classmethod
     def reductions(cls) -> list[Reduction]:

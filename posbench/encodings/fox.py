@@ -60,10 +60,9 @@ class Fox(PositionalEncoding):
         gate = F.linear(x_BTD, self.weight[ctx.layer], self.offset[ctx.layer])
         return F.logsigmoid(gate.to(wide(gate.device))).cumsum(1).transpose(1, 2)
 
-    def pair_bias(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:
-        rows, keys = q_pos.shape[1], k_pos.shape[1]
-        total: Tensor = ctx.prepared[..., :keys]
-        return total[..., keys - rows :, None] - total[..., None, :]
+    def key_bias(self, k_pos: Tensor, ctx: Context) -> Tensor:
+        total: Tensor = -ctx.prepared
+        return total
 
 
 @torch.no_grad()

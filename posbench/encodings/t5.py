@@ -78,7 +78,7 @@ class T5Bias(PositionalEncoding):
 
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
         found = bucket(distances, self.config.buckets, self.max_distance)
-        return {"buckets": {"distances": distances.tolist(), "values": found.tolist()}}
+        return {"buckets": found.tolist()}
 
     def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
         return self.geometry.head_dim**0.5 if self.config.unscaled else None

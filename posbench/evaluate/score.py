@@ -53,9 +53,9 @@ def memory_needed(
     bias = 4 * config.n_heads * length
     chunk = batch * config.n_heads * attention.CHUNK_ROWS * 1024
     ctx = Context(model.sampler.consecutive)
-    layers = range(len(model.blocks))
-    if any(attention.written_out(posenc.for_layer(i)[0], ctx) for i in layers):
-        chunk = 8 * max(attention.CHUNK_SCORES, batch * config.n_heads * length)
+    acting = [posenc.for_layer(i)[0] for i in range(len(model.blocks))]
+    if any(attention.written_out(e, ctx) or "attend" in e.hooks for e in acting):
+        chunk = 16 * max(attention.CHUNK_SCORES, batch * config.n_heads * length)
     logits = 3 * batch * min(scored, LOGIT_ROWS) * model.head.out_features
     numbers = batch * length * per_token + 2 * tables + bias + chunk + logits
     return int(1.3 * 4 * numbers)  # a third on top for what the allocator keeps

@@ -27,10 +27,15 @@ class PerQuery(PositionalEncoding):
         self.shift_invariant = first.shift_invariant
         self.norm_preserving = first.norm_preserving
         self.axes = first.axes
+        self.hooks = frozenset({"attend"} | first.hooks & {"embed", "prepare"})
 
     @property
     def max_length(self) -> int | None:
         return self.encodings[0].max_length
+
+    def own_tables(self, distances: Tensor) -> dict[str, Any]:
+        """Those of the last query."""
+        return self.encodings[-1].own_tables(distances)
 
     def embed(self, x_BTD: Tensor, pos_BTA: Tensor) -> Tensor:
         return self.encodings[0].embed(x_BTD, pos_BTA)

@@ -6,11 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import QuotedString
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from posbench import registry
 from posbench.errors import ConfigError
@@ -56,66 +52,21 @@ def find(text: str) -> Named:
     return Named(found[0], options.pop("defaults")[0], name, options, also)
 
 
-def parsed(words: Sequence[str]) -> dict[str, Any]:
-    """`key=value` words, read like Hydra's overrides."""
-    parser, found = OverridesParser.create(), {}
-    for word in words:
-        if "=" not in word or word.startswith(("~", "+")):
-            raise ConfigError(f"{word}: write one name, then key=value")
-        try:
-            override = parser.parse_overrides([word])[0]
-        except HydraException as error:
-            reason = str(error).splitlines()[0]
-            raise ConfigError(f"{word}: not a valid key=value ({reason})") from None
-        key = override.key_or_group
-        if override.is_sweep_override():
-            raise ConfigError(f"{word}: one value only; a list is written {key}=[...]")
-        found[key] = override.value()
-    return found
-
-
-def plain(value: Any) -> Any:
-    """A value in Python's own types: no quoted string, array, range or tuple."""
-    if isinstance(value, QuotedString):
-        return value.text
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, list | tuple | range) else value
-
-
 def fields(schema: Any) -> list[str]:
     """Names of the options of a class's Config."""
     return [f.name for f in dataclasses.fields(schema) if f.name != "name"]
 
 
-def checked(schema: Any, options: Mapping[str, Any]) -> Any:
-    """An object of a settings class with some of its fields set, checked by type."""
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(options)))
-        return OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        key = str(getattr(error, "full_key", "") or "")
-        value = f"{key}={options[key]}: " if key in options else f"{key}: " if key else ""
-        raise ConfigError(f"{value}{str(error).splitlines()[0]}") from None
-
-
 def sort(
     name: str, given: Mapping[str, Any], places: Sequence[Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """The keys of every place that has them, each in the first one; `factor` in all.
-
-    A list of positions or distances is never a scheme's own option of that name.
-    """
+    """The keys of every place that has them, each in the first one; `factor` in all."""
     sorted_keys: list[dict[str, Any]] = [{} for _ in places]
     for key, value in given.items():
         having = [i for i, known in enumerate(places) if key in known]
         if not having:
             known = dict.fromkeys(k for place in places for k in place)
             raise ConfigError(f"{key}={value}: {_unknown(key, known, f'no key of {name}')}")
-        if isinstance(value, list) and key in ("positions", "distances"):
-            having = having[-1:]
         for i in having if key == "factor" else having[:1]:
             sorted_keys[i][key] = value
     return sorted_keys

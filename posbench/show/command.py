@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from posbench.errors import ConfigError
-from posbench.show.ask import find, parsed
+from posbench.overrides import values
+from posbench.show.ask import find
 from posbench.show.facts import as_json, described
 from posbench.show.subject import subject
 from posbench.show.text import text
@@ -19,7 +20,7 @@ def show(words: Sequence[str], json: bool = False, file: Path | None = None) -> 
         from posbench.show import plots
 
         plots.check_path(file)
-    found = subject(words[0], parsed(words[1:]))
+    found = subject(words[0], values(words[1:]))
     facts = described(found)
     if file is not None:
         plots.plot(found, facts, file)

@@ -94,7 +94,7 @@ def config(found: Subject) -> dict[str, Any]:
         below = found.trained.config
         options |= {"posenc": below.name}
         options |= {k: getattr(below, k) for k in fields(below) if k not in options}
-    general = vars(found.frame)
+    general = found.frame.of(found.sampler is not None)
     if found.encoding is not None:
         general = general | {"distances": found.distances, "positions": found.positions}
     return options | {k: v for k, v in general.items() if k not in options}

@@ -115,7 +115,7 @@ def _embedding(found: Subject, table: dict[str, Any]) -> str:
         "position",
         positions,
         channels,
-        lambda i, j: f"{values[i][j]:.4f}",
+        lambda i, j: short(values[i][j], 4),
         doubling(positions),
     )
 
@@ -124,7 +124,7 @@ def _rotation(table: dict[str, Any]) -> str:
     """cos and sin together, for every pair."""
 
     def cell(i: int, j: int) -> str:
-        return f"{table['cos'][i][j]:+.4f} {table['sin'][i][j]:+.4f}"
+        return f"{short(table['cos'][i][j], 4)} {short(table['sin'][i][j], 4)}"
 
     heads = [f"pair {p}" for p in range(len(table["cos"][0]))]
     return grid("cos and sin by position", "position", table["positions"], heads, cell)

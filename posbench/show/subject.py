@@ -9,11 +9,13 @@ import torch
 
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import ConfigError
+from posbench.overrides import plain
+from posbench.parts import merged
 from posbench.positions.base import PositionSampler
 from posbench.rescale.base import Rescale
 from posbench.seeds import seeded
 from posbench.settings import Geometry, one_of, positive
-from posbench.show.ask import Named, checked, fields, find, plain, sort
+from posbench.show.ask import Named, fields, find, sort
 from posbench.show.keys import DTYPES, FRACTION, PARTIAL, ROTARY, Keys
 
 HEADS, HEAD_DIM, TRAIN_LENGTH = 8, 64, 2048
@@ -36,6 +38,11 @@ class Frame:
     test_length: int
     seed: int
     dtype: str
+
+    def of(self, sampler: bool) -> dict[str, Any]:
+        """The keys by name; only those that mean something to a sampler."""
+        used = ("train_length", "test_length", "seed") if sampler else tuple(vars(self))
+        return {name: getattr(self, name) for name in used}
 
 
 @dataclass
@@ -102,10 +109,10 @@ def subject(text: str, given: Mapping[str, Any]) -> Subject:
         general.remove("posenc")
     inner = fields(beneath.cls.Config) if beneath else []
     mine, its, rest = sort(named.label, given, (own, inner, general))
-    keys = checked(Keys, rest)
+    keys = merged(Keys, rest)
     _check(keys)
 
-    def made(length: int, most: int | None = None) -> Subject:
+    def at(length: int, most: int | None = None) -> Subject:
         made = Subject(named, keys, _frame(keys, length, most, "factor" in own))
         if beneath is None:
             _hold(made, mine)
@@ -115,11 +122,11 @@ def subject(text: str, given: Mapping[str, Any]) -> Subject:
         return made
 
     with torch.no_grad():
-        found = made(keys.train_length or TRAIN_LENGTH)
+        found = at(keys.train_length or TRAIN_LENGTH)
         if found.maps:
-            found = made(keys.train_length or MAP_LENGTH, MAP_LIMIT)
+            found = at(keys.train_length or MAP_LENGTH, MAP_LIMIT)
         elif found.sampler and found.max_length:
-            found = made(keys.train_length or TRAIN_LENGTH, found.max_length)
+            found = at(keys.train_length or TRAIN_LENGTH, found.max_length)
     _check_fit(found)
     return found
 
@@ -131,7 +138,7 @@ def _hold(made: Subject, options: Mapping[str, Any]) -> None:
         made.trained = made.encoding = _scheme(named, options, frame)
         made.config = made.encoding.config
         return
-    made.config = checked(named.cls.Config, options)
+    made.config = merged(named.cls.Config, options)
     made.sampler = named.cls(made.config, frame.train_length)
 
 
@@ -139,7 +146,7 @@ def _scheme(named: Named, options: Mapping[str, Any], frame: Frame) -> Positiona
     """A scheme with the initial values of a model of this seed."""
     size = Geometry(frame.d_model, frame.heads, frame.layers, frame.train_length)
     encoding: PositionalEncoding = named.cls(
-        checked(named.cls.Config, {**named.preset, **options}), size
+        merged(named.cls.Config, {**named.preset, **options}), size
     )
     for name, parameter in encoding.named_parameters():
         encoding.init_parameter(name, parameter, seeded(frame.seed, f"posenc.{name}"))
@@ -153,7 +160,7 @@ def _rescale(made: Subject, options: Mapping[str, Any]) -> None:
     example = cls.example(2 * pairs(made.trained))
     example = {k: v for k, v in example.items() if k not in options}
     made.example = tuple(example)
-    made.config = checked(cls.Config, {**made.named.preset, **example, **options})
+    made.config = merged(cls.Config, {**made.named.preset, **example, **options})
     made.rule = cls(made.config)
     lengths = made.frame.train_length, made.frame.test_length
     made.encoding = made.rule.applied(made.trained, *lengths)
@@ -203,15 +210,15 @@ def _frame(keys: Keys, train_length: int, most: int | None, own_factor: bool) ->
             f"test_length / train_length, and train_length={train_length}"
         )
     return Frame(
-        heads,
-        per_head,
-        heads * per_head,
-        keys.layers,
-        keys.layer,
-        train_length,
-        keys.test_length or test_length,
-        keys.seed,
-        keys.dtype,
+        heads=heads,
+        head_dim=per_head,
+        d_model=heads * per_head,
+        layers=keys.layers,
+        layer=keys.layer,
+        train_length=train_length,
+        test_length=keys.test_length or test_length,
+        seed=keys.seed,
+        dtype=keys.dtype,
     )
 
 

@@ -95,8 +95,6 @@ class Layer:
         """The tables that the scheme itself names."""
         found = {}
         for name, values in self.scheme.own_tables(torch.tensor(distances)).items():
-            if isinstance(values, dict) and values.get("distances") == distances:
-                values = values["values"]
             found[name] = self.rounded(values)
         return found
 

@@ -152,7 +152,5 @@ def _value(value: Any) -> str:
 
 def _frame(found: Subject) -> str:
     """The sizes and lengths that the tables are for."""
-    values = vars(found.frame)
-    if found.sampler is not None:
-        values = {k: values[k] for k in ("train_length", "test_length", "seed")}
+    values = found.frame.of(found.sampler is not None)
     return wrapped("for ", ", ".join(f"{k} {v}" for k, v in values.items()))

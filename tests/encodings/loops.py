@@ -72,9 +72,7 @@ class Layer:
         with pytest.MonkeyPatch.context() as patch:
             shape = self.encoding.geometry
             patch.setattr(attention, "CHUNK_ROWS", chunk)
-            patch.setattr(
-                attention, "CHUNK_SCORES", chunk * self.keys * self.batch * shape.n_heads
-            )
+            patch.setattr(attention, "CHUNK_SCORES", chunk * self.keys * self.batch * shape.n_heads)
             return self.encoding.attend(
                 self.q[:, :, -rows:],
                 self.k,
@@ -117,9 +115,7 @@ class Layer:
                 for rows in (self.keys, 6, 1):
                     got = self.attend(rows, consecutive, chunk)
                     assert got.dtype == self.dtype
-                    torch.testing.assert_close(
-                        got.double(), slow[:, :, -rows:], rtol=0, atol=error
-                    )
+                    torch.testing.assert_close(got.double(), slow[:, :, -rows:], rtol=0, atol=error)
 
     def same_gradients(self, slow: Tensor, error: float = 1e-9) -> None:
         """Of all inputs that play a part and of every own parameter of this layer."""

@@ -77,5 +77,5 @@ freeze: $(READY)  ## Rebuild the frozen targets and tokenizers of the built-in c
 	$(BIN)/python -m posbench.data.freeze
 
 clean:  ## Remove the virtual environment and caches; runs stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .peers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

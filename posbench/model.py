@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posbench import registry
-from posbench.encodings.base import Context, PositionalEncoding
+from posbench.encodings.base import Context, PositionalEncoding, Tied
 from posbench.errors import ConfigError, RunError
 from posbench.positions.base import PositionSampler
 from posbench.seeds import seeded
@@ -222,6 +222,11 @@ def build_posenc(config: RunConfig) -> PositionalEncoding:
             f"posenc={encoding.name} understands {' or '.join(map(str, encoding.axes))}"
         )
     return encoding
+
+
+def tied(config: RunConfig) -> list[Tied]:
+    """Hyper-parameters of the run's scheme and sampler that follow the training length."""
+    return [*build_posenc(config).tied(), *build_sampler(config).tied()]
 
 
 def build_sampler(config: RunConfig) -> PositionSampler:

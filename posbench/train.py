@@ -275,7 +275,7 @@ class _Loop:
                 "blocks": sum(p.numel() for p in self.model.blocks.parameters()),
                 "positional": own,
             },
-            tied=[vars(t) for t in self.model.posenc.tied()],
+            tied=[vars(t) for t in models.tied(self.config)],
             tokens=tokens,
             seconds=round(seconds, 1),
             tokens_per_s=round(tokens / seconds) if seconds else None,

@@ -72,6 +72,7 @@ class Path(PositionalEncoding):
         layer, heads = ctx.layer, self.geometry.n_heads
         w = F.linear(F.linear(x_BTD, self.down[layer]), self.up[layer]).transpose(1, 2)
         w = F.conv1d(F.pad(w, (2, 0)), self.conv[layer], groups=w.shape[1])
+        w = w.to(torch.promote_types(w.dtype, torch.float32))
         w = F.normalize(F.silu(w).unflatten(1, (heads, -1)).transpose(2, 3), dim=-1)
         beta = 2 * F.linear(x_BTD, self.size[layer], self.offset[layer]).sigmoid()
         return Steps(w, beta.transpose(1, 2)[..., None])

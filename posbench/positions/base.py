@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from posbench.encodings.base import Tied
 from posbench.seeds import seeded
 
 
@@ -35,6 +36,10 @@ class PositionSampler:
     def max_length(self) -> int | None:
         """Longest sequence that it has positions for; None = any."""
         return None
+
+    def tied(self) -> list[Tied]:
+        """Hyper-parameters that follow the training length."""
+        return []
 
     def span(self, length: int) -> int:
         """Every position of a sequence of this length, in training or test, is below it."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posbench.encodings.base import Tied
 from posbench.errors import ConfigError
 from posbench.positions.base import PositionSampler
 from posbench.registry import register
@@ -40,6 +41,12 @@ class RandomOffset(PositionSampler):
         if not isinstance(first, int) or first < 0:
             raise ConfigError(f"positions.test_offset={config.test_offset}: at least 0, or auto")
         self.offsets, self.test_offset = offsets, first
+
+    def tied(self) -> list[Tied]:
+        return [
+            Tied("positions.offsets", "500", str(self.offsets)),
+            Tied("positions.test_offset", "K = 500", str(self.test_offset)),
+        ]
 
     def span(self, length: int) -> int:
         return max(self.offsets - 1 + self.train_length, self.test_offset + length)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posbench.encodings.base import Tied
 from posbench.errors import ConfigError
 from posbench.positions.base import PositionSampler
 from posbench.registry import register
@@ -37,6 +38,9 @@ class Randomized(PositionSampler):
                 f"positions.below={config.below}: at least train.seq_len = {train_length}, or auto"
             )
         self.below = below
+
+    def tied(self) -> list[Tied]:
+        return [Tied("positions.below", "2048", str(self.below))]
 
     @property
     def max_length(self) -> int:

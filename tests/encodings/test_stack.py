@@ -272,7 +272,11 @@ def test_stacks_of_stacks_are_taken_apart():
             {"rope": {"bases": 5}},
             r"posenc.options.rope=bases is unknown \(did you mean base\?\)",
         ),
-        (["rope", "fox"], {"fox": {"initial_gate": "half"}}, "posenc.options.fox: "),
+        (
+            ["rope", "fox"],
+            {"fox": {"initial_gate": "half"}},
+            "posenc.options.fox.initial_gate=half: ",
+        ),
         (["rope", "fox"], {"fox": {"initial_gate": 1.5}}, "posenc.initial_gate=1.5"),
         (["rope", "fox"], {"fox": 0.9}, r"posenc.options.fox=0.9: write \{option: value\}"),
     ],

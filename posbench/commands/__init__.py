@@ -1,0 +1,1 @@
+"""The commands, by what they are about; `posbench.cli` puts them together."""

@@ -1,0 +1,148 @@
+"""Training, measuring, collecting."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posbench import complete, console
+from posbench.commands.app import Overrides, Plugins, RunsAndOverrides, app
+from posbench.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from posbench import jobs
+
+
+@app.command()
+def train(
+    overrides: Overrides = None,
+    multirun: Annotated[
+        bool,
+        typer.Option(
+            "--multirun", "-m", help="Sweep: values with commas or glob(*) give one run each."
+        ),
+    ] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Train again what is finished; its evaluations are removed."),
+    ] = False,
+    plugin: Plugins = None,
+) -> None:
+    """Train one run, or a sweep with -m. A finished run is reused, an interrupted one goes on."""
+    from posbench import launch
+
+    given = [*(overrides or []), *(["fresh=true"] if fresh else [])]
+    outcomes = launch.train(given, multirun, _announce)
+    for line in _outcome_table(outcomes):
+        if console.leading():
+            print(line)
+    if any(o.status in ("diverged", "failed") for o in outcomes):
+        raise typer.Exit(1)
+
+
+def _announce(ready: "list[jobs.Prepared]") -> None:
+    """Hyper-parameters that follow the training length: the paper's value and the one used."""
+    from posbench import model
+
+    lines = [
+        f"{one.config.preset}: {tied.option} = {tied.used} at L = {one.config.train.seq_len} "
+        f"(paper: {tied.paper})"
+        for one in ready
+        for tied in model.tied(one.config)
+    ]
+    for line in dict.fromkeys(lines):
+        console.note(line)
+
+
+def _outcome_table(outcomes: "list[jobs.Outcome]") -> list[str]:
+    """One line a run: status, validation loss, folder; errors below."""
+    lines = []
+    for o in outcomes:
+        loss = "      -" if o.val_loss is None else f"{o.val_loss:7.4f}"
+        lines.append(f"{o.status:<9} val loss {loss}  {o.folder}")
+        if o.message:
+            console.error(o.message)
+    return lines
+
+
+@app.command("eval-lengths")
+def eval_lengths(arguments: RunsAndOverrides = None, plugin: Plugins = None) -> None:
+    """Measure trained runs at many test lengths, under one or many rescalings."""
+    from posbench import launch, runs
+    from posbench.evaluate import lengths
+    from posbench.evaluate.plan import plan
+
+    given = arguments or []
+    places, overrides = _split(given)
+    sweeps = launch.sweeps(overrides)
+    if not places and sweeps[0].name:
+        places = [sweeps[0].name]
+    if not places:
+        raise ConfigError("RUN is missing: name a run folder, a folder of runs, or name=NAME")
+    found, unfinished = runs.find(places, sweeps[0].runs_root)
+    for run in unfinished:
+        console.note(f"{run.path}: passed over, its training is not finished ({run.status})")
+    if not found:
+        raise RunError(f"{' '.join(places)}: no finished run")
+    plans = [plan(run, sweeps) for run in found]
+    total = sum(len(dict.fromkeys([*p.needed(), *p.wanted()])) for p in plans)
+    title = f"eval-lengths {', '.join(p.run.config.preset for p in plans)}"
+    with console.steps(title, total) as report:
+        folders = [lengths.evaluate(p, report) for p in plans]
+    print(_table([p.run.path for p in plans], folders))
+
+
+def _table(run_dirs: list[Path], evaluations: list[Path]) -> str:
+    """The table of exactly these evaluations."""
+    from posbench.report import collect, tables
+
+    return tables.terminal_table(collect.collect(run_dirs, only=evaluations).pooled)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Run names and overrides: an override has '=' or begins with '~' or '+'."""
+    overrides = [a for a in arguments if "=" in a or a.startswith(("~", "+"))]
+    return [a for a in arguments if a not in overrides], overrides
+
+
+@app.command()
+def report(
+    where: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME or RUN...]",
+            help="Names below runs_root, folders of runs, or run folders; default: default.",
+            autocompletion=complete.runs,
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write to; default <runs_root>/<name>/report/.", show_default=False
+        ),
+    ] = None,
+    runs_root: Annotated[str, typer.Option(help="Folder that holds the runs.")] = "runs",
+) -> None:
+    """Collect evaluations: lengths.csv, lengths.md, perplexity and ratio figures, and the table."""
+    from posbench import runs
+    from posbench.report import tables
+    from posbench.report.write import write_report
+
+    for argument in where or []:
+        if "=" in argument:
+            raise ConfigError(f"{argument}: report takes no overrides, only names and run folders")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ConfigError(f"--out={out}: a file of that name is in the way")
+    finished, unfinished = runs.find(where or ["default"], runs_root)
+    found = finished + unfinished
+    if out is None:
+        parents = {run.path.resolve().parent for run in found}
+        if len(parents) > 1:
+            raise ConfigError("--out must be given: the runs are in several folders")
+        out = found[0].path.parent / "report"
+    collected = write_report([run.path for run in found], out)
+    print(tables.terminal_table(collected.pooled))
+    for name, why in collected.skipped.items():
+        console.note(f"not in the table: {name}: {why}")
+    console.note(f"wrote {out}/lengths.csv lengths.md perplexity.{{png,svg}} ratio.{{png,svg}}")

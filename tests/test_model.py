@@ -3,6 +3,7 @@
 One file: it mirrors posbench/model.py, and its tests share the same few builders.
 """
 
+import importlib
 import math
 
 import pytest
@@ -406,7 +407,7 @@ LLAMA_RULES = {
 @pytest.mark.parametrize("rescale", LLAMA_RULES)
 def test_logits_of_llama(rescale, qkv_bias):
     """The same weights in transformers' model, under each of its rescalings."""
-    transformers = pytest.importorskip("transformers")
+    transformers = importlib.import_module("transformers")
     model = shaken(tiny_model("rope", train_length=16, d_model=64, n_heads=4, qkv_bias=qkv_bias))
     config = transformers.LlamaConfig(
         vocab_size=61,
@@ -447,7 +448,7 @@ def test_logits_of_llama(rescale, qkv_bias):
 
 
 def test_logits_of_gpt2():
-    transformers = pytest.importorskip("transformers")
+    transformers = importlib.import_module("transformers")
     model = shaken(tiny_model("learned", d_model=64, style="gpt2"))
     config = transformers.GPT2Config(
         vocab_size=61, n_positions=40, n_embd=64, n_layer=2, n_head=4, tie_word_embeddings=False

@@ -66,7 +66,6 @@ def run(*arguments: str, **options: Any) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy of the sources."""
-    pytest.importorskip("build")
     source = tmp_path_factory.mktemp("source")
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in ("posbench", "conf"):

@@ -134,7 +134,6 @@ def test_a_run_remembers_its_plugin(
 
 
 def test_worker_processes_know_the_plugin(tmp_path: Path, tiny: list[str]) -> None:
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     path = written(tmp_path, "mine_c")
     done = alone(
         tmp_path, "train", "--plugin", str(path), "posenc=mine_c", "posenc.alpha=1,2", "-m",

@@ -5,17 +5,14 @@ import math
 import pytest
 import torch
 from oracles import normal, positions, rope, rule
-
-from posbench.encodings.base import Context
-
-pytest.importorskip("transformers")
-
 from transformers import LlamaConfig  # noqa: E402
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 from transformers.models.llama.modeling_llama import (  # noqa: E402
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb,
 )
+
+from posbench.encodings.base import Context
 
 SHAPES = [(8, 2048), (64, 128), (32, 64), (128, 4096), (64, 32)]
 CLOSE = {"rtol": 2e-6, "atol": 0}

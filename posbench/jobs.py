@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from posbench import console, registry, runs
+from posbench import console, plugins, registry, runs
 from posbench.errors import ConfigError, PosbenchError, RunError
 from posbench.settings import RunConfig, SweepConfig, run_id
 
@@ -107,7 +107,7 @@ def prepare(cfg: DictConfig, preset: str) -> Prepared:
     windows.validation_windows(data, config.train.seq_len, 1)
     windows.training_batch(data, config.train.seq_len, 1, 0, 0)
     config.data = registry.get("data", config.data.name).located(config.data)
-    identity = run_id(config, data.content_sha256, runs.plugins_of(config))
+    identity = run_id(config, data.content_sha256, plugins.used(config))
     folder = Path(config.runs_root) / config.name / identity
     _check_place(folder, config.runs_root)
     return Prepared(config, data, folder)

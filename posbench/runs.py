@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import posbench
-from posbench import registry
+from posbench import plugins, registry
 from posbench.errors import ConfigError, DataError, RunError
-from posbench.files import write_atomic, write_json
+from posbench.files import write_json
 from posbench.settings import SCHEMA, RunConfig, changed, digest
 
 MANIFEST = "manifest.json"
@@ -113,7 +113,7 @@ class Run:
     @cached_property
     def config(self) -> RunConfig:
         """The run's settings, rebuilt and checked."""
-        check_plugins(self.manifest.get("plugins", []), self.path)
+        plugins.check(self.manifest.get("plugins", []), self.path)
         return rebuild(self.manifest["config"], self.path)
 
     def update(self, **values: Any) -> None:
@@ -159,51 +159,6 @@ def rebuild(stored: dict[str, Any], where: Path) -> RunConfig:
     return config
 
 
-def plugins_of(config: RunConfig) -> list[dict[str, str]]:
-    """File name and hash of every plug-in that a run's settings name."""
-    found = []
-    for group in ("posenc", "positions", "data"):
-        own = getattr(config, group)
-        if own is None:
-            continue
-        for name in sorted(set(_texts(asdict(own)))):
-            facts = registry.plugin_facts(group, name)
-            if facts:
-                found.append({"group": group, "name": name, **facts})
-    return found
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a config's values; `a+b` names two."""
-    if isinstance(value, str):
-        yield from value.split("+")
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-
-
-def check_plugins(recorded: list[dict[str, str]], where: Path) -> None:
-    """RunError unless the plug-ins that a run was trained with are loaded, as they were."""
-    for plugin in recorded:
-        facts = registry.plugin_facts(plugin["group"], plugin["name"])
-        if facts is None:
-            raise RunError(f"{where}: trained with a plug-in; add --plugin {plugin['file']}")
-        if facts["sha256"] != plugin["sha256"]:
-            raise RunError(
-                f"{where}: {plugin['file']} has changed since training (the run keeps a copy)"
-            )
-
-
-def keep_plugins(config: RunConfig, folder: Path) -> None:
-    """Copies of the plug-in files that a run uses, for the record; they are never imported."""
-    for plugin in plugins_of(config):
-        path = registry.plugin_path(plugin["group"], plugin["name"])
-        write_atomic(folder / "plugins" / path.name, path.read_text(encoding="utf-8"))
-
-
 def new_manifest(config: RunConfig, run_id: str, argv: Sequence[str]) -> dict[str, Any]:
     """What is known of a run before it starts."""
     return {
@@ -220,7 +175,7 @@ def new_manifest(config: RunConfig, run_id: str, argv: Sequence[str]) -> dict[st
         "code": code_version(),
         "environment": environment(),
         "config": asdict(config),
-        "plugins": plugins_of(config),
+        "plugins": plugins.used(config),
         "config_sha256": digest(changed(config), 64),
         "dtype": config.train.precision,
     }

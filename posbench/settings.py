@@ -2,7 +2,8 @@
 
 Plain dataclasses without torch. A field marked `identity=False` (a path, a device, how often to
 log) does not change a result, so it does not enter the hash that names a run's folder. Fields at
-their default do not enter it either: a new option orphans no finished run.
+their default do not enter it either: a new option orphans no finished run. One file, so that
+every option and its check is found in one place.
 """
 
 import dataclasses

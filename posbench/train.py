@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posbench import devices, optim, runs
+from posbench import devices, optim, plugins, runs
 from posbench import model as models
 from posbench.data import windows
 from posbench.data.dataset import Dataset
@@ -75,7 +75,7 @@ def run(
         record.update()
         if main:
             data.tokenizer.save(out / "tokenizer.json")
-            runs.keep_plugins(config, out)
+            plugins.keep(config, out)
         state.wait_for_everyone()
         try:
             _Loop(config, record, data, report).go()

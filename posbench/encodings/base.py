@@ -9,6 +9,8 @@ The order of operations in a layer is fixed, see `posbench.attention`:
     scores = (rotated q . rotated k) / sqrt(K) * logit_scale + biases     (not divided by sqrt(K))
     scores = content_bias(scores)
     output = normalise(scores where a key is visible, v)                  (softmax by default)
+
+One file, so that the whole interface can be read from top to bottom.
 """
 
 import copy

@@ -24,6 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from posbench.encodings.base import Region
+
 if TYPE_CHECKING:
     from posbench.encodings.base import Context, PositionalEncoding
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 512
 #: scores that a chunk of the other kernels holds
 CHUNK_SCORES = 1 << 22
+#: distances up to which a bias is looked up in a table
+_TABLE = 1 << 20
 #: hooks that need the scores themselves
 _SCORES = frozenset(
     {"relative_position", "key_bias", "pair_bias", "content_bias", "visible", "normalise"}
@@ -96,7 +100,9 @@ def _by_distance(encoding: "PositionalEncoding", length: int, q: Tensor, ctx: "C
         return bias.masked_fill(torch.arange(length, device=q.device) >= window, -math.inf)
 
     layer = ctx.layer if encoding.per_layer else None
-    bias: Tensor = ctx.once(("bias", id(encoding), length, q.dtype, window, layer), build)
+    key = ("bias", id(encoding), length, q.dtype, window, layer)
+    # the encoding is kept with it, so that no other object can get its id within the pass
+    bias: Tensor = ctx.once(key, lambda: (build(), encoding))[0]
     return bias
 
 
@@ -217,11 +223,10 @@ def _products(
     def product(q: Tensor, k: Tensor) -> Tensor:
         return _scaled(encoding, q, at[0], ctx) @ k.transpose(-1, -2) * factor
 
-    regions = encoding.relative_position(*at)
-    if not regions:
+    if "relative_position" not in encoding.hooks:
         return product(*turned)
     scores = None
-    for region in regions:
+    for region in encoding.relative_position(*at) or [Region(*at, None)]:
         part = product(*encoding.rotate(*raw, region.q_pos, region.k_pos, ctx.alone()))
         if scores is None or region.where is None:
             scores = part
@@ -255,8 +260,19 @@ def bias_of_distances(
 ) -> Tensor:
     """Bias [B or 1, H, Tq, Tk] of any positions, from the bias of their distances."""
     distance = (q_pos[:, :, None, 0] - k_pos[:, None, :, 0]).clamp(min=0)
-    values, places = distance.unique(return_inverse=True)
-    return encoding.distance_bias(values, ctx)[:, places].transpose(0, 1)
+    largest = int(distance.max())
+    if largest >= _TABLE:  # few of very many distances
+        values, places = distance.unique(return_inverse=True)
+        return encoding.distance_bias(values, ctx)[:, places].transpose(0, 1)
+    layer = ctx.layer if encoding.per_layer else None
+    size = 1 << largest.bit_length()
+
+    def build() -> tuple[Tensor, "PositionalEncoding"]:
+        every = torch.arange(size, device=distance.device)
+        return encoding.distance_bias(every, ctx), encoding
+
+    table: Tensor = ctx.once(("distances", id(encoding), size, layer), build)[0]
+    return table[:, distance].transpose(0, 1)
 
 
 def seen_keys(

@@ -15,6 +15,10 @@ class UnsupportedRescale(ConfigError):
     """A rescaling has nothing to change here; a sweep keeps it as a row."""
 
 
+class NotRescalable(UnsupportedRescale):
+    """The rescaling acts on something that the scheme does not have; another part may have it."""
+
+
 class DataError(PosbenchError):
     """A corpus, tokenizer or targets file is missing, damaged, too small or not the right one."""
 

@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from posbench import jobs, registry, settings
 from posbench.errors import ConfigError
 from posbench.overrides import items, word, written
+from posbench.parts import plainly
 
 TRAIN, EVAL = "train", "eval_lengths"
 #: overrides of eval-lengths that may be lists: one row for every combination
@@ -38,7 +39,12 @@ def _store() -> None:
     store.store(name="eval_schema", node=OmegaConf.structured(settings.SweepConfig))
     for group in registry.PACKAGES:
         for name in registry.names(group):
-            store.store(group=group, name=name, node=registry.get(group, name).Config)
+            schema = registry.get(group, name).Config
+            try:
+                store.store(group=group, name=name, node=OmegaConf.structured(schema))
+            except OmegaConfBaseException as error:
+                reason = str(error).splitlines()[0]
+                raise ConfigError(f"{group}={name}: its Config cannot be used ({reason})") from None
 
 
 @contextmanager
@@ -116,7 +122,7 @@ def _reason(error: Exception) -> str:
         return str(error).splitlines()[0]
     if "not in" in first:
         return _unknown_key(str(key), getattr(cause, "parent_node", None))
-    return f"{key}: {first}"
+    return f"{key}: {plainly(cause)}"
 
 
 def _unknown_key(key: str, parent: Any) -> str:

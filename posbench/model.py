@@ -97,14 +97,17 @@ class Attention(nn.Module):
         def split(y_BTD: Tensor) -> Tensor:
             return y_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-        ctx.prepared = posenc.prepare(x_BTD, pos_BTA, ctx)
+        with torch.autocast(x_BTD.device.type, enabled=False):
+            ctx.prepared = posenc.prepare(x_BTD, pos_BTA, ctx)
         asking_BTD, q_pos = x_BTD, pos_BTA
         if last is not None:
             asking_BTD, q_pos = x_BTD[:, -last:], pos_BTA[:, -last:]
         q = self.q_norm(split(self.q_proj(asking_BTD)))
         k = self.k_norm(split(self.k_proj(x_BTD)))
         v = split(self.v_proj(x_BTD))
-        y = posenc.attend(q, k, v, q_pos, pos_BTA, ctx)
+        # tables and scores keep their own types: what is cast is q, k and v
+        with torch.autocast(x_BTD.device.type, enabled=False):
+            y = posenc.attend(q, k, v, q_pos, pos_BTA, ctx)
         out: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
         return out
 

@@ -31,7 +31,17 @@ def merged(schema: Any, options: Mapping[str, Any], where: str = "") -> Any:
     except OmegaConfBaseException as error:
         key = str(getattr(error, "full_key", "") or "")
         value = f"={options[key]}" if key in options else ""
-        raise ConfigError(f"{where}{key}{value}: {str(error).splitlines()[0]}") from None
+        raise ConfigError(f"{where}{key}{value}: {plainly(error)}") from None
+
+
+def plainly(error: Exception) -> str:
+    """What is wrong with a value, without the names of classes."""
+    text = str(error).splitlines()[0]
+    if "is not a ListConfig" in text:
+        return "a list is written [a,b]"
+    if "Cannot assign container" in text or "Cannot convert 'ListConfig'" in text:
+        return "one value only, not a list"
+    return text.replace("Invalid value assigned: ", "")
 
 
 def check_options(group: str, options: dict[str, Any], names: Iterable[str]) -> None:

@@ -16,16 +16,16 @@ from posbench.settings import RunConfig
 
 def used(config: RunConfig) -> list[dict[str, str]]:
     """File name and hash of every plug-in that a run's settings name."""
-    found = []
-    for group in ("posenc", "positions", "data"):
-        own = getattr(config, group)
-        if own is None:
-            continue
-        for name in sorted(set(_texts(asdict(own)))):
-            facts = registry.plugin_facts(group, name)
-            if facts:
-                found.append({"group": group, "name": name, **facts})
-    return found
+    groups = ("posenc", "positions", "data")
+    return [found for g in groups for found in named(g, getattr(config, g))]
+
+
+def named(group: str, config: Any) -> list[dict[str, str]]:
+    """The same for the settings of one group; parts of something combined are named there too."""
+    if config is None:
+        return []
+    found = [registry.plugin(group, name) for name in sorted(set(_texts(asdict(config))))]
+    return [{"group": p.group, "name": p.name, **p.facts} for p in found if p is not None]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -40,20 +40,24 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def check(recorded: list[dict[str, str]], where: Path) -> None:
+def check(recorded: Any, where: Path) -> None:
     """RunError unless the plug-ins that a run was trained with are loaded, as they were."""
-    for plugin in recorded:
-        facts = registry.plugin_facts(plugin["group"], plugin["name"])
-        if facts is None:
-            raise RunError(f"{where}: trained with a plug-in; add --plugin {plugin['file']}")
-        if facts["sha256"] != plugin["sha256"]:
-            raise RunError(
-                f"{where}: {plugin['file']} has changed since training (the run keeps a copy)"
-            )
+    try:
+        expected = [(p["group"], p["name"], p["file"], p["sha256"]) for p in recorded]
+    except (TypeError, KeyError):
+        raise RunError(f"{where}: the plug-ins in its manifest cannot be read") from None
+    for group, name, file, sha256 in expected:
+        found = registry.plugin(group, name)
+        if found is None:
+            kept = where / "plugins" / f"{name}.py"
+            raise RunError(f"{where}: trained with a plug-in; add --plugin {file} (kept in {kept})")
+        if found.facts["sha256"] != sha256:
+            raise RunError(f"{where}: {file} has changed since training (the run keeps a copy)")
 
 
 def keep(config: RunConfig, folder: Path) -> None:
     """Copies of the plug-in files that a run uses, for the record; they are never imported."""
-    for plugin in used(config):
-        path = registry.plugin_path(plugin["group"], plugin["name"])
-        write_atomic(folder / "plugins" / path.name, path.read_text(encoding="utf-8"))
+    for recorded in used(config):
+        plugin = registry.plugin(recorded["group"], recorded["name"])
+        if plugin is not None:
+            write_atomic(folder / "plugins" / f"{plugin.name}.py", plugin.source)

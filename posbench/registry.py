@@ -1,12 +1,13 @@
 """Name -> class, from file names: one file is one scheme, rescaling, position sampler or corpus.
 
 The file name is the name on the command line. `names` and `catalogue` read file names and source
-text only, so that `posbench list` and shell completion import neither torch nor pandas.
+text only, so that `posbench list` and shell completion import neither torch nor pandas (unless a
+plug-in does, which is imported).
 
 A plug-in is such a file anywhere else. It is imported under its own module name, and named in the
 environment variable POSBENCH_PLUGINS, so that worker processes know it too. An installed package
-offers classes through the entry points `posbench.posenc`, `posbench.rescale`, `posbench.positions`
-and `posbench.data`, under their registry names.
+offers classes through the entry points `posbench.encodings`, `posbench.rescale`,
+`posbench.positions` and `posbench.corpora`, under their registry names.
 """
 
 import ast
@@ -64,11 +65,31 @@ def _built_in(group: str) -> tuple[str, ...]:
     return tuple(p.stem for p in files if "\n@register\n" in p.read_text(encoding="utf-8"))
 
 
+def _offers(group: str) -> str:
+    """The entry points of a config group."""
+    return f"posbench.{PACKAGES[group].rpartition('/')[2]}"
+
+
 @cache
 def _entry_points() -> dict[tuple[str, str], importlib.metadata.EntryPoint]:
     """(group, name) -> what installed packages offer."""
     every = importlib.metadata.entry_points()
-    return {(g, e.name): e for g in PACKAGES for e in every.select(group=f"posbench.{g}")}
+    return {(g, e.name): e for g in PACKAGES for e in every.select(group=_offers(g))}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plug-in as it was imported."""
+
+    group: str
+    name: str
+    file: str
+    source: str
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """File name and SHA-256, for a run's manifest."""
+        return {"file": self.file, "sha256": hashlib.sha256(self.source.encode()).hexdigest()}
 
 
 def load_plugin(path: str | Path) -> tuple[str, str]:
@@ -77,7 +98,7 @@ def load_plugin(path: str | Path) -> tuple[str, str]:
     found = _plugin(file)
     _add_path(PLUGINS, file)
     _add_path("PYTHONPATH", file.parent)  # settings that are handed to a worker name its module
-    return found
+    return found.group, found.name
 
 
 def _add_path(variable: str, path: Path) -> None:
@@ -86,41 +107,45 @@ def _add_path(variable: str, path: Path) -> None:
     os.environ[variable] = os.pathsep.join(dict.fromkeys([*known, str(path)]))
 
 
-def _plugins() -> dict[tuple[str, str], Path]:
-    """(group, name) -> file of the plug-ins that are named in the environment."""
+def _plugins() -> dict[tuple[str, str], Plugin]:
+    """(group, name) -> plug-in, of those that are named in the environment."""
     paths = [Path(p) for p in os.environ.get(PLUGINS, "").split(os.pathsep) if p]
-    return {_plugin(path): path for path in paths}
+    return {(p.group, p.name): p for p in map(_plugin, paths)}
 
 
 @cache
-def _plugin(file: Path) -> tuple[str, str]:
-    """Import a plug-in; its config group and name. ConfigError says what is wrong with it."""
+def _plugin(file: Path) -> Plugin:
+    """Import a plug-in. ConfigError says what is wrong with it."""
     where = f"--plugin={file}"
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise ConfigError(f"{where}: must be a Python file whose name is an identifier")
     if not file.is_file():
         raise ConfigError(f"{where}: no such file")
     known = importlib.util.find_spec(file.stem)
-    if known is not None and known.origin != str(file):
+    if known is not None and Path(known.origin or "").resolve() != file:
         raise ConfigError(f"{where}: a module {file.stem} exists already; rename the file")
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
         importlib.invalidate_caches()
+    source = file.read_text(encoding="utf-8", errors="replace")
     cls = _registered(file.stem, where)
     group = getattr(cls, "group", "")
     if group not in PACKAGES:
         raise ConfigError(f"{where}: its class belongs to none of {', '.join(PACKAGES)}")
-    if file.stem in _built_in(group):
+    if file.stem in (*_built_in(group), *presets(group)):
         raise ConfigError(f"{where}: {group}={file.stem} is built in; rename the file")
-    return group, file.stem
+    return Plugin(group, file.stem, file.name, source)
 
 
-def plugin_facts(group: str, name: str) -> dict[str, str] | None:
-    """File name and SHA-256 of the plug-in that a name comes from; None for what is built in."""
-    if (group, name) not in _plugins():
-        return None
-    path = plugin_path(group, name)
-    return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+def plugin(group: str, name: str) -> Plugin | None:
+    """Where a name comes from that is not built in; None for what is."""
+    if (group, name) in _plugins():
+        return _plugins()[group, name]
+    if (group, name) in _entry_points():
+        module = sys.modules[get(group, name).__module__]
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        return Plugin(group, name, _entry_points()[group, name].value, source)
+    return None
 
 
 def presets(group: str) -> tuple[str, ...]:
@@ -145,11 +170,6 @@ def register(cls: T) -> T:
     config.__doc__ = own.Config.__doc__
     own.name, own.Config, own.registered = name, config, True
     return cls
-
-
-def plugin_path(group: str, name: str) -> Path:
-    """File of a plug-in."""
-    return _plugins()[group, name]
 
 
 def get(group: str, name: str) -> Any:
@@ -240,16 +260,21 @@ def _entry(group: str, name: str) -> Entry:
     if name in _built_in(group):
         return _from_source(group, root() / PACKAGES[group] / f"{name}.py")
     if (group, name) in _plugins():
-        return _from_source(group, _plugins()[group, name])
+        return _read(group, name, _plugins()[group, name].source)
     return Entry(KINDS[group], group, name, "", "", f"from {_entry_points()[group, name].value}")
 
 
 def _from_source(group: str, path: Path) -> Entry:
     """Family, paper and first docstring line of the registered class in a file."""
+    return _read(group, path.stem, path.read_text(encoding="utf-8"))
+
+
+def _read(group: str, name: str, source: str) -> Entry:
+    """The same from a file's text."""
     try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = ast.parse(source).body
     except SyntaxError as error:
-        return Entry(KINDS[group], group, path.stem, "", "", f"cannot be read: {error}")
+        return Entry(KINDS[group], group, name, "", "", f"cannot be read: {error}")
     for node in body:
         if not isinstance(node, ast.ClassDef):
             continue
@@ -264,8 +289,8 @@ def _from_source(group: str, path: Path) -> Entry:
         }
         summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
         family, paper = str(values.get("family", "")), str(values.get("paper", ""))
-        return Entry(KINDS[group], group, path.stem, family, paper, summary)
-    raise ConfigError(f"{path.name}: the file defines no class with @register")
+        return Entry(KINDS[group], group, name, family, paper, summary)
+    raise ConfigError(f"{name}.py: the file defines no class with @register")
 
 
 def _from_preset(group: str, path: Path) -> Entry:

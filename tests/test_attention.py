@@ -26,7 +26,7 @@ from oracles import (
 )
 
 from posbench import attention, registry
-from posbench.encodings.base import Context, PositionalEncoding
+from posbench.encodings.base import Context, PositionalEncoding, Region
 from posbench.rescale.per_query import PerQuery
 
 #: (queries, keys)
@@ -306,3 +306,22 @@ def test_a_window_equals_the_loop_over_its_keys(name, rows, keys, window, monkey
             ctx = Context(consecutive, window=window)
             fast = attention.attend(encoding, q, k, v, q_pos, k_pos, ctx)
             torch.testing.assert_close(fast, torch.cat(slow, 2), rtol=0, atol=1e-10)
+
+
+class SometimesMapped(registry.get("posenc", "rope")):  # type: ignore[misc]
+    """RoPE that gives regions for long chunks only."""
+
+    name = "sometimes_mapped"
+
+    def relative_position(self, q_pos, k_pos):
+        return None if k_pos.shape[1] <= 8 else [Region(q_pos, k_pos, None)]
+
+
+@pytest.mark.parametrize("keys", [5, 8, 20])
+def test_no_regions_mean_the_positions_themselves(keys):
+    geometry = shape(HEADS * WIDTH, HEADS)
+    mapped, plain = SometimesMapped(make("rope").config, geometry), scheme("rope", geometry)
+    q, k, v = qkv(keys, keys)
+    pos = positions(keys)
+    got, wanted = (e.attend(q, k, v, pos, pos, Context(True)) for e in (mapped, plain))
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)

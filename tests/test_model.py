@@ -290,6 +290,23 @@ def test_only_a_scheme_with_positions_sees_the_order():
         assert (change < 1e-10) == (name == "none"), name
 
 
+def test_autocast_leaves_tables_and_scores_alone(monkeypatch):
+    """Training in bf16 casts what enters attention, not what is computed there."""
+    model, seen = tiny_model("fox"), []
+    plain = model.posenc.normalise
+
+    def normalise(scores, *rest):
+        seen.append(scores.dtype)
+        return plain(scores, *rest)
+
+    monkeypatch.setattr(model.posenc, "normalise", normalise)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(tokens(20))
+    assert set(seen) == {torch.float32}
+    assert out.dtype == torch.bfloat16
+    assert out.float().isfinite().all()
+
+
 def test_another_encoding_can_be_given():
     model = tiny_model("rope", train_length=16)
     before = model(tokens(32))

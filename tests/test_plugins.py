@@ -77,15 +77,19 @@ def test_a_file_becomes_an_option(tmp_path: Path) -> None:
     assert registry.get("posenc", "mine_a").Config().alpha == 1.0
     (entry,) = [e for e in registry.catalogue() if e.name == "mine_a"]
     assert entry.summary == "A penalty of alpha * sqrt(distance) (Author et al. 2026)."
-    facts = registry.plugin_facts("posenc", "mine_a")
-    assert facts is not None and facts["file"] == "mine_a.py" and len(facts["sha256"]) == 64
-    assert registry.plugin_facts("posenc", "rope") is None
+    plugin = registry.plugin("posenc", "mine_a")
+    assert plugin is not None and plugin.facts["file"] == "mine_a.py"
+    assert len(plugin.facts["sha256"]) == 64
+    assert registry.plugin("posenc", "rope") is None
+    written(tmp_path, "mine_a", alpha=9.0)  # what was imported is what is recorded
+    assert registry.plugin("posenc", "mine_a") == plugin
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("rope", SOURCE, "posenc=rope is built in; rename the file"),
+        ("rope_matched", SOURCE, "posenc=rope_matched is built in; rename the file"),
         ("random", SOURCE, "a module random exists already"),
         ("empty_file", "x = 1\n", "defines no class with @register"),
         ("syntax_error", "def (:\n", "cannot be read"),
@@ -141,3 +145,52 @@ def test_worker_processes_know_the_plugin(tmp_path: Path, tiny: list[str]) -> No
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["finished"] * 2
+
+
+RULE = '''
+from posbench.registry import register
+from posbench.rescale.base import Rescale
+
+
+@register
+class Slower(Rescale):
+    """Divides every frequency by {by} (Author et al. 2026)."""
+
+    def frequencies(self, ladder, scale):
+        return ladder.inv_freq / {by}
+'''
+
+
+def test_a_changed_rescaling_is_another_evaluation(tmp_path: Path, tiny: list[str]) -> None:
+    assert alone(tmp_path, "train", "posenc=rope", *tiny).returncode == 0
+    tables = []
+    for by in (2, 50):
+        (tmp_path / "slower.py").write_text(RULE.replace("{by}", str(by)))
+        done = alone(
+            tmp_path, "eval-lengths", "default", "--plugin", "slower.py", "rescale=slower",
+            "eval.lengths=[64]", "eval.docs=2", "eval.blocks=1",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        tables.append(done.stdout)
+    assert tables[0] != tables[1]
+    assert len(list(tmp_path.glob("runs/default/*/evals/*/lengths.csv"))) == 2
+
+
+def test_an_installed_package_offers_a_scheme(tmp_path: Path, tiny: list[str]) -> None:
+    written(tmp_path, "offered")
+    about = tmp_path / "offers-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: offers\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[posbench.encodings]\noffered = offered:Mine\n")
+    code = "import sys; sys.argv[0] = 'posbench'; from posbench.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "train", "posenc=offered", *tiny],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, registry.PLUGINS: "", "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "runs" / "default").iterdir()
+    (plugin,) = json.loads((run / "manifest.json").read_text())["plugins"]
+    assert (plugin["name"], plugin["file"]) == ("offered", "offered:Mine")

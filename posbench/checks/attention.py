@@ -73,6 +73,21 @@ def in_training(subject: Encoded) -> Measured:
 
 
 @check("posenc", "rescale")
+def batches(subject: Encoded) -> Measured:
+    """Each sequence has its own positions"""
+    worst, keys = 0.0, 21
+    for layer in subject.layers:
+        feed = layer.feed(keys, batch=2)
+        other = layer.feed(keys, start=5, step=2).pos
+        both = feed.but(pos=torch.cat((feed.pos, other)))
+        together = layer.attend(both)
+        for row in (0, 1):
+            own = {name: t[row : row + 1] for name, t in vars(both).items()}
+            worst = max(worst, difference(together[row : row + 1], layer.attend(both.but(**own))))
+    return at_most(worst, TINY)
+
+
+@check("posenc", "rescale")
 def steps(subject: Encoded) -> Measured:
     """Query by query equals the full pass"""
     worst, keys = 0.0, 25

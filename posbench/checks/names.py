@@ -18,6 +18,8 @@ def named(names: list[str]) -> list[tuple[str, str]]:
     known, found = every(), []
     for given in names:
         group, _, name = given.rpartition("=")
+        if group and group not in SUBJECTS:
+            raise ConfigError(f"{given}: write names, or group=name with {', '.join(SUBJECTS)}")
         matching = [(g, n) for g, n in known if n == name and group in ("", g)]
         if not matching:
             options = [n for g, n in known if group in ("", g)]

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
-from posbench.checks.base import Measured, at_most, check
+from posbench.checks.base import Measured, at_most, check, faults
 from posbench.checks.inputs import Layer, tokens
 from posbench.checks.subjects import Encoded, layers_of
 from posbench.encodings.base import Context, PositionalEncoding
@@ -65,6 +65,26 @@ def _rounded(encoding: PositionalEncoding, dtype: torch.dtype) -> PositionalEnco
     for parameter in new.parameters():
         parameter.copy_(parameter.to(dtype))
     return new
+
+
+@check("posenc", "rescale", when=lambda s: s.has("distance_bias"))
+def fine(subject: Encoded) -> Measured:
+    """Biases are not rounded to bf16 or fp16
+
+    A table that was computed in a half type holds nothing but numbers of that type.
+    """
+    found = []
+    distance = torch.arange(2049, 4096, 2)
+    for layer in subject.layers:
+        if "distance_bias" not in layer.hooks:
+            continue
+        bias = layer.encoding.distance_bias(distance, layer.context(layer.feed(3))).double()
+        for head, row in enumerate(bias):
+            few = len(row.unique()) < 100  # buckets, or a bias that has ended
+            rounded = any(torch.equal(row.to(t).double(), row) for t in HALVES)
+            if rounded and not few:
+                found.append(f"head {head} from {distance[0]} to {distance[-1]}")
+    return faults(found)
 
 
 @check("posenc", "rescale", when=_tables)

@@ -85,8 +85,13 @@ def eval_lengths(arguments: RunsAndOverrides = None, plugin: Plugins = None) -> 
     if not found:
         raise RunError(f"{' '.join(places)}: no finished run")
     plans = [plan(run, sweeps) for run in found]
+    for stale in filter(lengths.by_other_code, (p.folder for p in plans)):
+        console.note(f"{stale}: reused, though measured by other code; remove it to measure again")
     total = sum(len(dict.fromkeys([*p.needed(), *p.wanted()])) for p in plans)
-    title = f"eval-lengths {', '.join(p.run.config.preset for p in plans)}"
+    presets = list(dict.fromkeys(p.run.config.preset for p in plans))
+    title = f"eval-lengths {', '.join(presets)}"
+    if len(title) > 60:
+        title = f"eval-lengths {len(plans)} runs"
     with console.steps(title, total) as report:
         folders = [lengths.evaluate(p, report) for p in plans]
     print(_table([p.run.path for p in plans], folders))

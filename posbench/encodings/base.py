@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from posbench.errors import ConfigError, UnsupportedRescale
+from posbench.errors import ConfigError, NotRescalable
 from posbench.settings import Geometry
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ class PositionalEncoding(nn.Module):
         self, rule: "Rescale", train_length: int, test_length: int
     ) -> "PositionalEncoding":
         """A NEW encoding under a rescaling, sharing the weights; refuses by default."""
-        raise UnsupportedRescale(f"{self.name} cannot be rescaled by {rule.name}: it is not rotary")
+        raise NotRescalable(f"{self.name} cannot be rescaled by {rule.name}: it is not rotary")
 
     def replace(self, **attributes: Any) -> "PositionalEncoding":
         """A shallow copy with other attributes; parameters are shared, nothing else is touched."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from posbench import registry
 from posbench.encodings.base import PositionalEncoding, Tied
-from posbench.errors import ConfigError, UnsupportedRescale
+from posbench.errors import ConfigError, NotRescalable
 from posbench.parts import configured
 from posbench.settings import Geometry
 
@@ -29,7 +29,8 @@ class Combined(PositionalEncoding):
         self.needs_train_length = any(p.needs_train_length for p in own)
         self.norm_preserving = all(p.norm_preserving for p in own)
         self.per_layer = any(p.per_layer for p in own)
-        self.monotone = all(p.monotone for p in own if p.hooks - {"rotate", "logit_scale"})
+        biased = [p for p in own if p.hooks - {"embed", "rotate", "logit_scale"}]
+        self.monotone = bool(biased) and all(p.monotone for p in biased)
         self.axes = tuple(sorted(set(own[0].axes).intersection(*(p.axes for p in own[1:]))))
 
     @property
@@ -65,13 +66,13 @@ class Combined(PositionalEncoding):
     def change_parts(
         self, change: Callable[[PositionalEncoding], PositionalEncoding]
     ) -> dict[str, PositionalEncoding]:
-        """The parts, those that accept it changed; UnsupportedRescale where none does."""
+        """The parts, those that have what it acts on changed; NotRescalable where none has."""
         found: dict[str, PositionalEncoding] = {}
         refusals = []
         for name, part in zip(self.parts, self.members, strict=True):
             try:
                 found[name] = change(part)
-            except UnsupportedRescale as error:
+            except NotRescalable as error:
                 refusals.append(error)
                 found[name] = part
         if len(refusals) == len(found):

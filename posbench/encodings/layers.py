@@ -19,9 +19,10 @@ from posbench.settings import Geometry
 class Layers(Combined):
     """A scheme for every layer, e.g. posenc=layers posenc.pattern=[rope,rope,rope,none].
 
-    A pattern shorter than the model repeats. An entry may join schemes: `none+logn`. Layers of one
-    entry share one scheme, hence what that scheme shares between layers. With
-    model.window=[w,w,w,null] the pattern is that of Llama 4 and SmolLM3 (arXiv:2501.18795).
+    A pattern shorter than the model repeats; its length must divide n_layers. An entry may join
+    schemes: `none+logn`. Layers of one entry share one scheme, hence what that scheme shares
+    between layers. With model.window=[w,w,w,null] the pattern is that of Llama 4 and SmolLM3
+    (arXiv:2501.18795).
     """
 
     family = "combined"

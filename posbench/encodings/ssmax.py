@@ -17,7 +17,8 @@ from posbench.settings import Geometry
 class SSMax(PositionalEncoding):
     """Scores times s ln(n) for the n keys that a query sees, s learned (Nakanishi 2025).
 
-    One s for every head and layer, 1/sqrt(K) stays. arXiv:2501.19399. It has no other position
+    n is the position + 1, or the layer's window where that is less. One s for every head and layer,
+    1/sqrt(K) stays. arXiv:2501.19399. It has no other position
     signal: combine it, as in posenc=stack posenc.parts=[rope,ssmax].
     """
 

@@ -1,6 +1,7 @@
 """Transformer-XL's relative encoding."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,9 +65,9 @@ class TransformerXL(PositionalEncoding):
         """Sinusoids of the positions [B or 1, 1, T, D], the same in every layer."""
         kind = torch.promote_types(x_BTD.dtype, torch.float32)
 
-        def build() -> tuple[Tensor, Tensor]:
-            # the positions are kept, so that no other object can get their id
-            return self.sinusoid(pos_BTA[:, None, :, 0], kind), pos_BTA
+        def build() -> tuple[Tensor, Any]:
+            # kept with the table, so that no other object can get these ids
+            return self.sinusoid(pos_BTA[:, None, :, 0], kind), (self, pos_BTA)
 
         table: Tensor = ctx.once(("transformer_xl", id(self), id(pos_BTA), kind), build)[0]
         return table

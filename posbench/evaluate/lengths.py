@@ -38,6 +38,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "weights_sha256": todo.run.manifest["weights_sha256"],
             "lengths": todo.lengths,
             "rescalings": {name: asdict(rule.config) for name, rule in todo.rules().items()},
+            "plugins": todo.plugins(),
             "eval": asdict(todo.eval),
             "code": runs.code_version(),
             "environment": runs.environment(),
@@ -61,6 +62,14 @@ def is_finished(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return bool(manifest.get("status") == "finished" and (folder / rows.LENGTHS).is_file())
+
+
+def by_other_code(folder: Path) -> bool:
+    """Whether a complete evaluation was made by another version of the package's sources."""
+    if not is_finished(folder):
+        return False
+    manifest = json.loads((folder / runs.MANIFEST).read_text(encoding="utf-8"))
+    return bool(manifest.get("code", {}).get("sources") != runs.code_version()["sources"])
 
 
 def _cells(todo: Plan, folder: Path, report: Callable[[str], None]) -> dict[Key, Cell]:

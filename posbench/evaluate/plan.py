@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from posbench import devices, registry, runs, settings
+from posbench import devices, plugins, registry, runs, settings
 from posbench import model as models
 from posbench.data.dataset import Dataset
 from posbench.data.targets import SHORTEST
@@ -87,6 +87,11 @@ class Plan:
             keys += [Key(PLAIN, p, L) for p in sorted({protocol for _, protocol in self.rows})]
         return keys
 
+    def plugins(self) -> list[dict[str, str]]:
+        """The plug-in files of the rescalings."""
+        found = [p for rule, _ in self.rows for p in plugins.named("rescale", rule.config)]
+        return [p for i, p in enumerate(found) if p not in found[:i]]
+
     @property
     def folder(self) -> Path:
         """Evaluation folder: named by what decides its rows."""
@@ -97,6 +102,8 @@ class Plan:
             "eval": settings.changed(replace(self.eval, protocol=protocols.SAME_TARGETS)),
             "rows": [[settings.changed(rule.config), protocol] for rule, protocol in self.rows],
         }
+        if self.plugins():
+            identity["plugins"] = self.plugins()
         return self.run.path / "evals" / settings.digest(identity)
 
 

@@ -54,8 +54,10 @@ def memory_needed(
     chunk = batch * config.n_heads * attention.CHUNK_ROWS * 1024
     ctx = Context(model.sampler.consecutive)
     acting = [posenc.for_layer(i)[0] for i in range(len(model.blocks))]
-    if any(attention.written_out(e, ctx) or "attend" in e.hooks for e in acting):
+    if any(attention.written_out(e, ctx) for e in acting):
         chunk = 16 * max(attention.CHUNK_SCORES, batch * config.n_heads * length)
+    if any("attend" in e.hooks for e in acting):  # keys turned anew, and what is made on the way
+        chunk = 64 * batch * length * config.d_model
     logits = 3 * batch * min(scored, LOGIT_ROWS) * model.head.out_features
     numbers = batch * length * per_token + 2 * tables + bias + chunk + logits
     return int(1.3 * 4 * numbers)  # a third on top for what the allocator keeps

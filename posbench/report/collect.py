@@ -121,7 +121,7 @@ def read_blocks(path: Path) -> pd.DataFrame:
     return _typed(frame, path, ["nats"], [name for name in BLOCK_COUNTS if name != "test_len"])
 
 
-def model_hash(config: dict[str, Any]) -> str:
+def model_hash(config: dict[str, Any], plugins: Any = None) -> str:
     """Names a configuration apart from its seed and from what changes no result (paths, device)."""
 
     def rest(values: dict[str, Any], owner: type) -> dict[str, Any]:
@@ -132,6 +132,8 @@ def model_hash(config: dict[str, Any]) -> str:
     identity.pop("seed", None)
     if isinstance(identity.get("train"), dict):
         identity["train"] = rest(identity["train"], TrainConfig)
+    if plugins:
+        identity["plugins"] = plugins
     return digest(identity)
 
 
@@ -166,7 +168,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
                 skipped[f"{run_id}/{folder.name}"] = "evaluation not finished"
                 continue
             rows = read_rows(folder / "lengths.csv")
-            rows["model"] = model_hash(manifest.get("config", {}))
+            rows["model"] = model_hash(manifest.get("config", {}), manifest.get("plugins"))
             rows["eval_id"] = folder.name
             rows["tied"] = "; ".join(
                 f"{t['option']} = {t['used']} (paper: {t['paper']})"

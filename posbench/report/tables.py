@@ -193,7 +193,9 @@ def _terminal_section(section: Section, width: int) -> list[str]:
             texts = [MISSING if cell is None else draw(cell, pitch - 1) for cell in cells]
             shown.extend(texts)
             if len(name) > name_width:
-                name = name[: name_width - 1] + "~"
+                _, space, tail = name.rpartition(" ")  # what tells equal names apart
+                tail = (space + tail)[-name_width // 2 :]
+                name = name[: name_width - 1 - len(tail)] + "~" + tail
             out.append(name.ljust(name_width) + "".join(text.rjust(pitch) for text in texts))
             if rest:
                 out.append(f"    {rest}"[:width])

@@ -7,7 +7,7 @@ from torch import Tensor
 from posbench.encodings.base import PositionalEncoding, Region
 from posbench.encodings.combined import Combined
 from posbench.encodings.stack import combine
-from posbench.errors import ConfigError, UnsupportedRescale
+from posbench.errors import ConfigError, NotRescalable, UnsupportedRescale
 from posbench.rescale.base import Rescale
 from posbench.settings import Geometry
 
@@ -64,7 +64,7 @@ class MapRule(Rescale):
         self, encoding: PositionalEncoding, train_length: int, test_length: int
     ) -> PositionalEncoding:
         if "rotate" not in encoding.hooks:
-            raise UnsupportedRescale(
+            raise NotRescalable(
                 f"{encoding.label} cannot be rescaled by {self.name}: it is not rotary"
             )
         window, far = self.map(train_length, test_length)

@@ -54,8 +54,9 @@ class Yarn(Rescale):
         truncate: bool = True
         #: the whole factor on cos and sin, whatever s; null = 0.1 ln s + 1
         attention_factor: float | None = None
-        #: with g(m) = 0.1 m ln s + 1: cos and sin get g(mscale) / g(mscale_all_dim)
-        mscale: float = 1.0
+        #: with g(m) = 0.1 m ln s + 1: cos and sin get g(mscale) / g(mscale_all_dim) where both are
+        #: above 0, else g(1)
+        mscale: float = 0.0
         #: DeepSeek: scores get g(mscale_all_dim)^2 besides
         mscale_all_dim: float = 0.0
 
@@ -68,7 +69,7 @@ class Yarn(Rescale):
                 f"rescale.mscale={pair[0]:g} and rescale.mscale_all_dim={pair[1]:g}: "
                 "must be at least 0"
             )
-        if config.attention_factor is not None and pair != (1.0, 0.0):
+        if config.attention_factor is not None and pair != (0.0, 0.0):
             raise ConfigError(
                 f"rescale.attention_factor={config.attention_factor:g} is the whole factor: leave "
                 "out rescale.mscale and rescale.mscale_all_dim"
@@ -83,6 +84,8 @@ class Yarn(Rescale):
         own = self.config
         if own.attention_factor is not None:
             return float(own.attention_factor)
+        if not (own.mscale and own.mscale_all_dim):
+            return yarn_rotation_scale(scale)
         return yarn_rotation_scale(scale, own.mscale) / yarn_rotation_scale(
             scale, own.mscale_all_dim
         )

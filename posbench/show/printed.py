@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from posbench.show.grid import doubling, even, full, grid, short, wrapped
 from posbench.show.subject import Subject
 from posbench.show.tables import Layer
@@ -31,6 +33,10 @@ def printed(found: Subject, tables: dict[str, Any]) -> list[str]:
     for name, table in tables.items():
         blocks.append(known[name](table) if name in known else _any(name, table))
     return blocks
+
+
+#: distances that are looked through for the first one of a bucket
+EVERY = 1 << 20
 
 
 def _start(found: Subject) -> str:
@@ -61,19 +67,24 @@ def _pairs(found: Subject, freq: list[float], scale: float) -> str:
             row += [before[i], theta / before[i] if before[i] else 1.0]
         return row[j] if j == 0 else f"{row[j]:.5g}"
 
+    as_shown = "" if before is None else " as rescaled"
     turning = sum(length * theta / (2 * math.pi) >= 1 for theta in freq)
     title = (
-        f"rotary pairs ({turning} of {len(freq)} turn at least once in {length} tokens; "
+        f"rotary pairs ({turning} of {len(freq)} turn at least once in {length} tokens{as_shown}; "
         f"factor on cos and sin {full(scale)})"
     )
     return grid(title, "pair", range(len(freq)), heads, cell)
 
 
 def _buckets(found: Subject, buckets: list[int]) -> str:
-    """The first of the distances in every bucket."""
+    """The first of the distances in every bucket that is asked for."""
+    assert found.encoding is not None
+    every = range(min(max(found.distances) + 1, EVERY))
+    shown = found.encoding.own_tables(torch.tensor(every)).get("buckets", [])
     first: dict[int, int] = {}
-    for distance, bucket in zip(found.distances, buckets, strict=True):
-        first.setdefault(bucket, distance)
+    for distance, bucket in enumerate(shown):
+        if bucket in buckets:
+            first.setdefault(bucket, distance)
     return wrapped("bucket:first distance ", " ".join(f"{b}:{d}" for b, d in first.items()))
 
 

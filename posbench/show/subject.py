@@ -171,10 +171,17 @@ def pairs(encoding: PositionalEncoding) -> int:
     return len(encoding.own_tables(torch.zeros(0, dtype=torch.int64)).get("inv_freq", []))
 
 
+#: the longest sequence that is shown
+LONGEST = 10_000_000
+
+
 def _check(keys: Keys) -> None:
     """Refuse numbers that can fit nothing."""
     sizes = ("heads", "head_dim", "d_model", "layers", "train_length", "test_length")
     positive({name: getattr(keys, name) for name in sizes})
+    for name, most in (("heads", 1024), ("train_length", LONGEST), ("test_length", LONGEST)):
+        if (getattr(keys, name) or 0) > most:
+            raise ConfigError(f"{name}={getattr(keys, name)}: at most {most} can be shown")
     one_of("dtype", keys.dtype, DTYPES)
     positive({"layer": keys.layer, "seed": keys.seed}, least=0)
     if keys.layer >= keys.layers:
@@ -185,6 +192,8 @@ def _check(keys: Keys) -> None:
             raise ConfigError(f"{name}=[]: give at least one, or leave it out")
         if values and min(values) < 0:
             raise ConfigError(f"{name}={values}: must not be negative")
+        if values and max(values) >= 2**40:
+            raise ConfigError(f"{name}={values}: below 2^40")
     if isinstance(keys.factor, str) and keys.factor != "auto":
         raise ConfigError(f"factor={keys.factor}: a number, or auto")
     if isinstance(keys.factor, int | float) and not 0 < keys.factor < math.inf:

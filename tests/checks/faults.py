@@ -56,6 +56,32 @@ FAULTS = {
         "NoPositions",
         "calls = 0\ndef embed(self, x, pos):\n    self.calls += 1\n    return x * self.calls",
     ),
+    ("fine", "posenc"): (
+        "NoPositions",
+        "def distance_bias(self, distance, ctx):\n"
+        "    return (-distance.bfloat16() * 0.013).expand(self.geometry.n_heads, -1).double()",
+    ),
+    ("fine", "rescale"): (
+        "PositionInterpolation",
+        "def on(self, encoding, *lengths):\n"
+        "    new = super().on(encoding, *lengths)\n"
+        "    new.hooks = new.hooks | {'distance_bias'}\n"
+        "    new.distance_bias = lambda n, ctx: (-n.bfloat16() * 0.013).expand(3, -1).double()\n"
+        "    return new",
+    ),
+    ("batches", "posenc"): (
+        "NoPositions",
+        "def pair_bias(self, q_pos, k_pos, ctx):\n"
+        "    return -0.1 * (q_pos[0, :, None, 0] - k_pos[0, None, :, 0]).clamp(min=0).double()",
+    ),
+    ("batches", "rescale"): (
+        "PositionInterpolation",
+        "def on(self, encoding, *lengths):\n"
+        "    new = super().on(encoding, *lengths)\n"
+        "    plain = new.rotate\n"
+        "    new.rotate = lambda q, k, a, b, ctx: plain(q, k, a[:1], b[:1], ctx)\n"
+        "    return new",
+    ),
     ("order", "posenc"): (
         "NoPositions",
         "most = 0\ndef embed(self, x, pos):\n    self.most = max(self.most, x.shape[1])\n"

@@ -14,7 +14,10 @@ MEANT = {
     "t5_shifted": ("buckets", set()),
     "yarn_inverted": ("ramp", {"ends"}),
     "rope_transposed": ("frequencies", {"positions", "rescaling"}),
-    "sandwich_cached": ("order", {"prefix", "apart", "chunks", "steps", "positions", "pointwise"}),
+    "sandwich_cached": (
+        "order",
+        {"prefix", "apart", "chunks", "steps", "positions", "pointwise", "batches", "of_distance"},
+    ),
     "fox_ahead": ("future", {"prefix", "apart", "steps", "unseen", "monotone", "reductions"}),
 }
 

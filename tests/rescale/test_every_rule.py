@@ -24,8 +24,8 @@ from oracles import (
 )
 
 from posbench import registry
-from posbench.encodings.base import Context, UnsupportedRescale
-from posbench.errors import ConfigError
+from posbench.encodings.base import Context
+from posbench.errors import ConfigError, UnsupportedRescale
 
 L = 16
 NAMES = registry.names("rescale")

@@ -253,3 +253,15 @@ def test_refused_temperatures_of_yarn():
     for b in (-0.1, math.inf, math.nan):
         with pytest.raises(ConfigError, match=r"rescale.b=.*: must be at least 0"):
             rule("ntk_mixed", b=b)
+
+
+def test_a_refusal_of_one_layer_refuses_the_whole():
+    """What one part refuses by its sizes is not passed over as if it were no rotation."""
+    options = {"partial_rope": {"rotary_fraction": 0.25}}
+    mixed = {"pattern": ["rope", "partial_rope"], "options": options}
+    encoding = scheme("layers", shape(32, 4, 16), **mixed)
+    with pytest.raises(UnsupportedRescale, match="rotary size of at least 4, not 2"):
+        rule("ntk").applied(encoding, 16, 64)
+    assert rule("pi").applied(encoding, 16, 64) is not encoding
+    no_rotation = scheme("layers", shape(32, 4, 16), pattern=["rope", "none"])
+    assert rule("ntk").applied(no_rotation, 16, 64) is not no_rotation

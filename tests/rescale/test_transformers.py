@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from oracles import normal, positions, rope, rule
-from transformers import LlamaConfig  # noqa: E402
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
-from transformers.models.llama.modeling_llama import (  # noqa: E402
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb,
 )
@@ -95,6 +95,8 @@ def test_yarn(dim, length, truncate, factor, alpha, beta):
         {"mscale": 1.0, "mscale_all_dim": 1.0},
         {"mscale": 0.707, "mscale_all_dim": 0.707},
         {"mscale": 0.5, "mscale_all_dim": 1.5},
+        {"mscale": 0.707},
+        {"mscale_all_dim": 0.5},
     ],
 )
 def test_temperatures_of_yarn(factor, given):

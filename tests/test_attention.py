@@ -1,6 +1,7 @@
 """Every kernel of attention against a loop over queries.
 
 The schemes here have an independent form in `oracles`; the others are tested beside their formulas.
+One file: the kernels share one loop and one list of shapes.
 """
 
 import math

@@ -1,7 +1,7 @@
 """For every check a class that only it, or it among others, must refuse.
 
 (check, config group) -> (class that is copied, what is changed in it). A body sees the names of
-`HEAD`; the docstring and the line `@register` are put before it.
+`HEAD`; the docstring and the line `@register` are put before it. One file: it is one table.
 """
 
 HEAD = """

@@ -1,4 +1,7 @@
-"""Position maps, score by score from their formulas, on every kind of rotary scheme."""
+"""Position maps, score by score from their formulas, on every kind of rotary scheme.
+
+One file: the maps share one slow loop and one list of schemes that they act on.
+"""
 
 import math
 

@@ -1,6 +1,6 @@
 # Every target works in a clean clone: the virtual environment is made on first use.
 .DEFAULT_GOAL := help
-.PHONY: help install fix lint check test test-all smoke reproduce-all peers freeze clean
+.PHONY: help install fix lint check test test-all smoke reproduce-all quality peers bench-peers freeze clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -60,18 +60,28 @@ smoke: $(READY)  ## Two schemes through the whole chain, in under 2 minutes
 reproduce-all: $(READY)  ## Train, sweep and report every scheme (EXPERIMENT=demo SEEDS=1)
 	@set -e; code=0; \
 	$(BIN)/posbench train experiment=$(EXPERIMENT) posenc=$(SCHEMES) \
-	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) train.threads=1 -m \
-	  hydra/launcher=joblib hydra.launcher.n_jobs=$(JOBS) || code=$$?; \
+	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) -m -j $(JOBS) || code=$$?; \
 	[ $$code -le 1 ] || exit $$code; \
-	grep -l '"status": "finished"' $(RUNS)/$(EXPERIMENT)/*/manifest.json | xargs -n 1 dirname | \
-	  sort -r | xargs -P $(JOBS) -I RUN $(BIN)/posbench eval-lengths RUN \
-	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] eval.threads=1 $(EVAL) > /dev/null; \
+	$(BIN)/posbench eval-lengths $(EXPERIMENT) runs_root=$(RUNS) -j $(JOBS) \
+	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] $(EVAL) > /dev/null || code=$$?; \
+	[ $$code -le 1 ] || exit $$code; \
 	$(BIN)/posbench report $(EXPERIMENT) --runs-root $(RUNS) --out $(OUT); \
 	exit $$code
+
+quality: $(READY)  ## Which optimizer and rate reach the loss of 1,000 AdamW steps soonest
+	$(BIN)/posbench train experiment=quality optimizer=adamw train.lr=0.0024,0.0047,0.0094 \
+	  runs_root=$(RUNS) -m -j $(JOBS)
+	$(BIN)/posbench train experiment=quality optimizer=muon train.steps=450,550 \
+	  train.lr=0.0047,0.0094 runs_root=$(RUNS) -m -j $(JOBS)
+	$(BIN)/posbench report quality --training --runs-root $(RUNS) --out $(RUNS)/reference/quality
 
 # needs no installed posbench: every peer gets it in an environment of its own, below .peers/
 peers:  ## Other libraries' tables and schemes beside posbench's (PEERS=name ... for some)
 	PYTHONPATH=tests $(PYTHON) -m peers $(PEERS)
+
+bench-peers:  ## Speed beside other libraries (ROUNDS=5 NANOGPT=checkout; QUICK=1 is a trial)
+	PYTHONPATH=tests $(PYTHON) -m peers.speed $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	  $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(QUICK),--quick)
 
 freeze: $(READY)  ## Rebuild the frozen targets and tokenizers of the built-in corpora
 	$(BIN)/python -m posbench.data.freeze

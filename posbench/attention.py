@@ -3,21 +3,28 @@
     out_i = sum_j softmax_j( (q_i . k_j) / sqrt(K) * logit_scale_i + bias_ij,  j <= i ) v_j
 
 Query row r stands at key index `Tk - Tq + r`: the queries are the last ones of the sequence, or all
-of it. Three kernels, chosen from the hooks that the encoding defines:
+of it. The kernel follows from the hooks that the encoding defines:
 
 - no bias: torch's fused causal kernel;
-- a bias of the distance alone, at consecutive positions, or a window: chunks of queries whose rows
-  are REVERSED. bias[i, j] = f(i - j) is constant along diagonals; with rows reversed it is constant
-  along anti-diagonals, so row r is the vector g(r + j) read from r on, g(m) = f(last - m), and -inf
-  where that is the future. The mask is then a view with strides (1, 1) of one vector per head:
-  exact, and no memory beyond 2 T numbers a head;
-- everything else: the formula written out, in chunks of queries that hold a bounded number of
-  scores, in float32 or better.
+- a bias of the distance alone, at consecutive positions, or a window: `_strided`, fused, chunks of
+  queries whose rows are REVERSED. bias[i, j] = f(i - j) is constant along diagonals; with rows
+  reversed it is constant along anti-diagonals, so row r is the vector g(r + j) read from r on,
+  g(m) = f(last - m), and -inf where that is the future. The mask is then a view with strides
+  (1, 1) of one vector per head: exact, and no memory beyond 2 T numbers a head. A sequence of one
+  chunk, and a bias that needs its gradient, get the mask laid out (`_materialised`), once for all
+  layers; CUDA gets a compiled FlexAttention (`_flex`);
+- positions to rotate by that follow the queries, one region a chunk: the same, turned chunk by
+  chunk;
+- a bias of the key less the query's own: `_keyed`, fused, every chunk in two parts (see there);
+- everything else: `_chunks`, the formula written out, in chunks of queries that hold a bounded
+  number of scores, in float32 or better.
 
 Shapes: B batch, H heads, T time (Tq, Tk), K head width.
 """
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,6 +42,8 @@ CHUNK_ROWS = 512
 CHUNK_SCORES = 1 << 22
 #: distances up to which a bias is looked up in a table
 _TABLE = 1 << 20
+#: the fused kernel of CPUs that also returns the logarithm of every row's sum
+_CPU_KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
 #: hooks that need the scores themselves
 _SCORES = frozenset(
     {"relative_position", "key_bias", "pair_bias", "content_bias", "visible", "normalise"}
@@ -57,18 +66,37 @@ def attend(
     ctx: "Context",
 ) -> Tensor:
     """Causal attention [B, H, Tq, K] of queries and keys that are not rotated yet."""
+    needs = encoding.hooks & _SCORES
+    if needs == {"key_bias"} and "distance_bias" not in encoding.hooks and _fuses(q, k, ctx):
+        return _keyed(encoding, q, k, v, q_pos, k_pos, ctx)
+    if needs == {"relative_position"} and (
+        "distance_bias" not in encoding.hooks or ctx.consecutive
+    ):
+        out = _turned_in_chunks(encoding, q, k, v, q_pos, k_pos, ctx)
+        if out is not None:
+            return out
     if written_out(encoding, ctx):
         return _chunks(encoding, q, k, v, q_pos, k_pos, ctx)
-    factor = q.shape[3] ** -0.5
     q, k = encoding.rotate(q, k, q_pos, k_pos, ctx)
-    q = _scaled(encoding, q, q_pos, ctx)
+    return _fused(encoding, _scaled(encoding, q, q_pos, ctx), k, v, k.shape[2], ctx)
+
+
+def _fused(
+    encoding: "PositionalEncoding", q: Tensor, k: Tensor, v: Tensor, length: int, ctx: "Context"
+) -> Tensor:
+    """Attention of rotated and scaled queries under the bias of distances below `length`."""
+    factor = v.shape[3] ** -0.5
     biased = "distance_bias" in encoding.hooks
     if not biased and q.shape[2] == k.shape[2] and _window(k.shape[2], ctx) is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=factor)
     kind = torch.promote_types(q.dtype, torch.float32) if biased else q.dtype
     q, k, values = q.to(kind), k.to(kind), v.to(kind)
-    bias = _by_distance(encoding, k.shape[2], q, ctx)
-    kernel = _materialised if bias.requires_grad or q.device.type != "cpu" else _strided
+    bias = _by_distance(encoding, length, q, ctx)
+    kernel = _strided
+    if q.device.type == "cuda" and q.shape[3] == v.shape[3]:
+        kernel = _flex
+    elif bias.requires_grad or q.device.type != "cpu" or k.shape[2] <= CHUNK_ROWS:
+        kernel = _materialised
     return kernel(q, k, values, bias, ctx, factor).to(v.dtype)
 
 
@@ -141,7 +169,7 @@ def _strided(
 def _materialised(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor, ctx: "Context", factor: float
 ) -> Tensor:
-    """Chunks with their bias laid out as a mask: for a bias in training, and off the CPU."""
+    """Chunks with their bias laid out as a mask."""
     rows, keys = q.shape[2], k.shape[2]
     chunk = max(1, CHUNK_SCORES // (keys * bias.shape[0]))
     out = []
@@ -160,6 +188,124 @@ def _materialised(
             )
         )
     return torch.cat(out, dim=2)
+
+
+@cache
+def _compiled_flex(device: str) -> Callable[..., Tensor]:
+    """FlexAttention, compiled once for all lengths; as it is where nothing is to be compiled."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if device != "cuda":
+        return flex_attention
+    return torch.compile(flex_attention, dynamic=True)
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, ctx: "Context", factor: float) -> Tensor:
+    """FlexAttention: the bias is read from its vector, blocks of the future are passed over."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    rows, keys = q.shape[2], k.shape[2]
+    window, heads = _window(keys, ctx) or keys, bias.shape[0]
+
+    def distance(row: Tensor, key: Tensor) -> Tensor:
+        return row + (keys - rows) - key
+
+    def seen(batch: Tensor, head: Tensor, row: Tensor, key: Tensor) -> Tensor:
+        return (distance(row, key) >= 0) & (distance(row, key) < window)
+
+    def biased(score: Tensor, batch: Tensor, head: Tensor, row: Tensor, key: Tensor) -> Tensor:
+        return score + bias[head % heads, distance(row, key).clamp(min=0)]
+
+    mask = ctx.once(
+        ("blocks", rows, keys, window),
+        lambda: create_block_mask(seen, None, None, rows, keys, device=str(q.device)),
+    )
+    return _compiled_flex(q.device.type)(
+        q.contiguous(), k.contiguous(), v.contiguous(), biased, mask, scale=factor
+    )
+
+
+def _turned_in_chunks(
+    encoding: "PositionalEncoding",
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    ctx: "Context",
+) -> Tensor | None:
+    """Fused attention of chunks that are each rotated by one region's positions.
+
+    None where a chunk has several: what they give must then be chosen score by score.
+    """
+    rows, keys = q.shape[2], k.shape[2]
+    out = []
+    for start in range(0, rows, CHUNK_ROWS):
+        part, end = slice(start, min(start + CHUNK_ROWS, rows)), keys - rows + start + CHUNK_ROWS
+        at = q_pos[:, part], k_pos[:, :end]
+        regions = encoding.relative_position(*at, ctx) or [Region(*at, None)]
+        if len(regions) > 1 or regions[0].where is not None:
+            return None
+        turned = encoding.rotate(q[:, :, part], k[:, :, :end], *regions[0][:2], ctx.alone())
+        asking = _scaled(encoding, turned[0], at[0], ctx)
+        out.append(_fused(encoding, asking, turned[1], v[:, :, :end], keys, ctx))
+    return torch.cat(out, dim=2)
+
+
+def _fuses(q: Tensor, k: Tensor, ctx: "Context") -> bool:
+    """Whether `_keyed` can be used: on a CPU, without gradients or a window."""
+    plain = q.device.type == "cpu" and not torch.is_grad_enabled()
+    return plain and hasattr(torch.ops.aten, _CPU_KERNEL) and _window(k.shape[2], ctx) is None
+
+
+def _keyed(
+    encoding: "PositionalEncoding",
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    ctx: "Context",
+) -> Tensor:
+    """A bias b_j - b_i of the key less the query's own, with the fused kernel.
+
+    A chunk of queries sees the keys before it under b_j - b_0, where 0 is the chunk's first token:
+    one row for all queries, a view without memory. What differs between queries, b_0 - b_i, is
+    constant along a row, so it only weighs that part against the other one: the keys of the chunk
+    itself, whose bias is laid out in the hook's own type. The two are joined by the logarithms of
+    their sums. So near keys keep small numbers, however long the sequence is.
+    """
+    kernel = getattr(torch.ops.aten, _CPU_KERNEL)
+    kind = torch.promote_types(q.dtype, torch.float32)
+    factor = v.shape[3] ** -0.5
+    q, k = encoding.rotate(q.to(kind), k.to(kind), q_pos, k_pos, ctx)
+    q, values = _scaled(encoding, q, q_pos, ctx), v.to(kind)
+    by_key = encoding.key_bias(k_pos, ctx).expand(q.shape[0], q.shape[1], -1).contiguous()
+    rows, keys = q.shape[2], k.shape[2]
+    whole = v.new_empty(*q.shape[:3], v.shape[3])
+    for start in range(0, rows, CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, rows)
+        first, end = keys - rows + start, keys - rows + stop
+
+        def part(begin: int, upto: int, mask: Tensor, asking: Tensor) -> tuple[Tensor, Tensor]:
+            known = k[:, :, begin:upto], values[:, :, begin:upto]
+            found: tuple[Tensor, Tensor] = kernel(
+                asking, *known, 0.0, False, attn_mask=mask.to(kind), scale=factor
+            )
+            return found
+
+        asking, own = q[:, :, start:stop], by_key[..., first:end]
+        future = _distances(first, end, q.device)[:, first:] < 0
+        near = (own[..., None, :] - own[..., None]).masked_fill(future, -math.inf)
+        out, weight = part(first, end, near, asking)
+        if first:
+            row = (by_key[..., :first] - own[..., :1])[..., None, :].to(kind)
+            far, far_weight = part(0, first, row.expand(-1, -1, stop - start, -1), asking)
+            far_weight = far_weight + (own[..., :1] - own).to(kind)
+            share = torch.sigmoid(far_weight - weight)[..., None]
+            out = torch.lerp(out, far, share)
+        whole[:, :, start:stop] = out
+    return whole
 
 
 def _distances(first: int, end: int, device: torch.device) -> Tensor:
@@ -226,7 +372,7 @@ def _products(
     if "relative_position" not in encoding.hooks:
         return product(*turned)
     scores = None
-    for region in encoding.relative_position(*at) or [Region(*at, None)]:
+    for region in encoding.relative_position(*at, ctx) or [Region(*at, None)]:
         part = product(*encoding.rotate(*raw, region.q_pos, region.k_pos, ctx.alone()))
         if scores is None or region.where is None:
             scores = part

@@ -9,14 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from posbench import registry, settings
+from posbench.bench import ALL, HEEDED, PARTS
 from posbench.show.keys import DTYPES, GROUPS, PARTIAL, Keys
 from posbench.show.options import options
+
+#: config groups of `posbench train`
+TRAINED = ["posenc", "positions", "data", "model", "optimizer", "experiment"]
 
 
 def train(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """Overrides of `posbench train`."""
-    groups = ["posenc", "positions", "data", "model", "optimizer", "experiment"]
-    return _overrides(groups, _keys(settings.RunConfig), _typed(ctx), incomplete)
+    return _overrides(TRAINED, _keys(settings.RunConfig), _typed(ctx), incomplete)
+
+
+def bench(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+    """What to measure, first of all, and overrides; several schemes with commas between them."""
+    typed = _typed(ctx)
+    begun, comma, last = incomplete.rpartition(",")
+    if comma:
+        here = begun.startswith("posenc=") or typed[-2:] == ["posenc", "="]
+        known = _options(["posenc"], "posenc") if here else ()
+        return [f"{begun},{o}" for o in known if o.startswith(last)]
+    words = [] if typed else [w for w in (*PARTS, ALL) if w.startswith(incomplete)]
+    return [*words, *_overrides(TRAINED, [*_keys(settings.RunConfig), *HEEDED], typed, incomplete)]
 
 
 def eval_lengths(ctx: Any, args: list[str], incomplete: str) -> list[str]:

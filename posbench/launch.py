@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from posbench import jobs, registry, settings
+from posbench import jobs, registry, settings, threads
 from posbench.errors import ConfigError
 from posbench.overrides import items, word, written
 from posbench.parts import plainly
@@ -194,11 +194,17 @@ def train(
     overrides: Sequence[str],
     multirun: bool,
     prepared: Callable[[list[jobs.Prepared]], None] = lambda ready: None,
+    side_by_side: str = "1",
 ) -> list[jobs.Outcome]:
-    """Check every job, then run them through Hydra's launcher; `prepared` sees them in between."""
+    """Check every job, then run them through Hydra's launcher; `prepared` sees them in between.
+
+    `side_by_side` is how many run at a time, a number or `auto`.
+    """
     with _hydra() as hydra:
         configs = _train_configs(hydra, overrides, multirun)
-        prepared([jobs.prepare(cfg, preset) for cfg, preset in configs])
+        ready = [jobs.prepare(cfg, preset) for cfg, preset in configs]
+        prepared(ready)
+        overrides = [*overrides, *_sharing(side_by_side, ready)]
         arguments = {
             "config_name": TRAIN,
             "task_function": jobs.train_job,
@@ -209,6 +215,24 @@ def train(
             return [hydra.run(**arguments).return_value]
         returned = hydra.multirun(**arguments)
         return [job.return_value for batch in returned for job in batch]
+
+
+def _sharing(side_by_side: str, ready: list[jobs.Prepared]) -> list[str]:
+    """Overrides that have jobs run at the same time, each with its share of the cores."""
+    if side_by_side == "1":
+        return []
+    if side_by_side == "auto":
+        largest = max(ready, key=lambda one: one.config.model.n_layers * one.config.model.d_model)
+        choice = threads.side_by_side(largest.config, largest.data.tokenizer.vocab_size)
+        count, each = choice.jobs, choice.threads
+    else:
+        count = int(side_by_side)
+        each = max(1, threads.cores() // count)
+    own = {one.config.train.threads for one in ready} - {"auto"}
+    shared = [] if own else [f"train.threads={each}"]
+    if count == 1:
+        return shared
+    return ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={count}", *shared]
 
 
 def sweeps(overrides: Sequence[str]) -> list[settings.SweepConfig]:

@@ -22,18 +22,10 @@ from torch import Tensor, nn
 from posbench import registry
 from posbench.encodings.base import Context, PositionalEncoding, Tied
 from posbench.errors import ConfigError, RunError
+from posbench.flops import mlp_width
 from posbench.positions.base import PositionSampler
 from posbench.seeds import seeded
 from posbench.settings import ModelConfig, RunConfig, geometry
-
-
-def mlp_width(config: ModelConfig) -> int:
-    """Hidden width: 8/3 D rounded up to a multiple of 128 (llama), 4 D (gpt2), or as given."""
-    if config.hidden is not None:
-        return config.hidden
-    if config.style == "gpt2":
-        return 4 * config.d_model
-    return math.ceil(8 * config.d_model / 3 / 128) * 128
 
 
 def norm(config: ModelConfig, width: int) -> nn.Module:

@@ -19,8 +19,9 @@ from posbench.errors import ConfigError
 SCHEMA = 1
 TIERS = ("smoke", "demo", "evidence", "paper")
 STYLES = ("llama", "gpt2")
-PROTOCOLS = ("same_targets", "nonoverlapping")
+PROTOCOLS = ("same_targets", "nonoverlapping", "prefix")
 PRECISIONS = ("float32", "bf16")
+COMPILE = ("auto", "true", "false")
 
 
 def _aside(default: Any) -> Any:
@@ -112,10 +113,14 @@ class TrainConfig:
     checkpoint_every: int = _aside(200)
     #: auto, cpu, cuda or mps
     device: str = _aside("auto")
-    #: threads of one run on a CPU; null = torch's own choice
-    threads: int | None = _aside(None)
+    #: threads of one run on a CPU; auto = measured once; null = torch's own choice
+    threads: int | str | None = _aside("auto")
+    #: true, false, or auto: where the run is long enough for compiling to pay for itself
+    compile: str = _aside("auto")
 
     def __post_init__(self) -> None:
+        self.compile = self.compile.lower()
+        one_of("train.compile", self.compile, COMPILE)
         positive(
             {
                 "train.steps": self.steps,
@@ -124,9 +129,12 @@ class TrainConfig:
                 "train.val_every": self.val_every,
                 "train.log_every": self.log_every,
                 "train.checkpoint_every": self.checkpoint_every,
-                "train.threads": self.threads,
             }
         )
+        if isinstance(self.threads, str) and self.threads != "auto":
+            raise ConfigError(f"train.threads={self.threads}: a whole number, auto or null")
+        if isinstance(self.threads, int):
+            positive({"train.threads": self.threads})
         positive({"train.seq_len": self.seq_len}, least=8)
         for name in ("lr", "clip"):
             value = getattr(self, name)

@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from posbench import devices, optim, plugins, runs
+from posbench import devices, optim, plugins, runs, threads
 from posbench import model as models
 from posbench.data import windows
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError, RunError, TrainingFailed
 from posbench.settings import RunConfig, TrainConfig
+from posbench.step import Stepper
 from posbench.trainlog import JsonLines
 
 LOG = "train.jsonl"
@@ -56,6 +56,7 @@ def run(
     from accelerate import PartialState
 
     target = devices.pick(config.train.device, "train.device")
+    devices.make_fast(_threads(config, out, data.tokenizer.vocab_size))
     state = PartialState(cpu=target.type == "cpu")
     if config.train.batch_size % state.num_processes:
         raise ConfigError(
@@ -78,7 +79,8 @@ def run(
             plugins.keep(config, out)
         state.wait_for_everyone()
         try:
-            _Loop(config, record, data, report).go()
+            with contextlib.closing(_Loop(config, record, data, report)) as loop:
+                loop.go()
         except TrainingFailed as error:
             record.update(status="diverged", finished=runs.now(), error=str(error))
             raise
@@ -94,6 +96,15 @@ def run(
         return record
 
 
+def _threads(config: RunConfig, out: Path, vocab_size: int) -> int | None:
+    """Threads of a run; one that goes on keeps those that it began with."""
+    if (out / runs.MANIFEST).is_file() and runs.checkpoint_folder(out) is not None:
+        before = runs.Run.open(out).manifest.get("environment", {}).get("threads")
+        if isinstance(before, int):
+            return before
+    return threads.for_run(config, vocab_size)
+
+
 class _Loop:
     """State of one run in one process."""
 
@@ -104,28 +115,17 @@ class _Loop:
         data: Dataset,
         report: Callable[[Progress], None],
     ):
-        from accelerate import Accelerator
-        from accelerate.state import AcceleratorState
-
         self.config, self.record, self.data, self.report = config, record, data, report
         train = config.train
-        if train.threads:
-            torch.set_num_threads(train.threads)
-        AcceleratorState._reset_state()  # an earlier run here may have had another precision
-        self.accelerator = Accelerator(
-            mixed_precision="bf16" if train.precision == "bf16" else "no",
-            cpu=devices.pick(train.device, "train.device").type == "cpu",
-        )
         self.model = models.build(config, data.tokenizer.vocab_size)
         #: seconds that earlier legs of this run took
         self.earlier = 0.0
+        #: seconds that the first step of this leg took, compiling included
+        self.first = 0.0
         self.began = time.perf_counter()
-        self.start = self._restore_weights()
-        self.model.to(self.accelerator.device)
-        optimizers = optim.build(self.model, config)
-        self._restore_optimizers(optimizers)
-        prepared = self.accelerator.prepare(self.model, *optimizers)
-        self.parallel, self.optimizers = prepared[0], list(prepared[1:])
+        self.start, states = self._restored()
+        self.stepper = Stepper(config, self.model, states)
+        self.main = self.stepper.accelerator.is_main_process
         self.validation = windows.validation_windows(data, train.seq_len, train.val_windows)
 
     def go(self) -> None:
@@ -135,8 +135,11 @@ class _Loop:
         val_loss: float | None = None
         value: float | None = None
         with self._log() as log:
-            for step in range(self.start, train.steps):
-                loss = self._step(step)
+            batches = self.stepper.batches(self.data, self.start)
+            for step, batch in enumerate(batches, self.start):
+                loss = self.stepper(batch, step)
+                if step == self.start:
+                    self.first = time.perf_counter() - self.began
                 seen += train.batch_size * train.seq_len
                 done = step + 1
                 last = done == train.steps
@@ -157,40 +160,9 @@ class _Loop:
                         | {"lr": optim.peak(train) * optim.rate(train, step), "tokens_per_s": rate}
                     )
                     self.report(Progress(done, train.steps, value, fresh, rate))
-                if (
-                    done % train.checkpoint_every == 0 or last
-                ) and self.accelerator.is_main_process:
+                if (done % train.checkpoint_every == 0 or last) and self.main:
                     self._save(done)
         self._finish(value, val_loss)
-
-    def _step(self, step: int) -> Tensor:
-        """One optimizer step; returns the loss, still on the device."""
-        config = self.config
-        inputs, labels, pos = self._batch(step)
-        optim.set_rate(self.optimizers, config.train, step)
-        with self.accelerator.autocast():
-            logits = self.parallel(inputs, pos)
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        self.accelerator.backward(loss)
-        self.accelerator.clip_grad_norm_(self.model.parameters(), config.train.clip)
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        self.model.posenc.project()
-        return loss.detach()
-
-    def _batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """This process's share of the step's batch: inputs, labels, positions."""
-        train = self.config.train
-        whole = windows.training_batch(
-            self.data, train.seq_len, train.batch_size, self.config.seed, step
-        )
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        inputs, labels = (torch.from_numpy(a[rank::world]) for a in whole)
-        pos = self.model.sampler.training(train.batch_size, train.seq_len, self.config.seed, step)
-        pos = pos if len(pos) == 1 else pos[rank::world]
-        device = self.accelerator.device
-        return inputs.to(device), labels.to(device), pos.to(device)
 
     @torch.no_grad()
     def _validate(self) -> float:
@@ -199,16 +171,20 @@ class _Loop:
         inputs, labels = (torch.from_numpy(a) for a in self.validation)
         total, size = 0.0, self.config.train.batch_size
         for i in range(0, len(inputs), size):
-            x = inputs[i : i + size].to(self.accelerator.device)
-            y = labels[i : i + size].to(self.accelerator.device)
+            x = inputs[i : i + size].to(self.stepper.device)
+            y = labels[i : i + size].to(self.stepper.device)
             logits = self.model(x).flatten(0, 1).float()
             total += F.cross_entropy(logits, y.flatten(), reduction="sum").item()
         self.model.train()
         return total / labels.numel()
 
+    def close(self) -> None:
+        """Free what the run holds in this process."""
+        self.stepper.close()
+
     def _log(self) -> JsonLines:
         keep = self.start if self.start else 0
-        return JsonLines(self.record.path / LOG, keep, self.accelerator.is_main_process)
+        return JsonLines(self.record.path / LOG, keep, self.main)
 
     def _save(self, step: int) -> None:
         """Write the checkpoint beside the old one, then swap."""
@@ -217,40 +193,34 @@ class _Loop:
         aside = self.record.path / f".{runs.CHECKPOINT}.new"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
-        save_model(self.accelerator.unwrap_model(self.model), str(aside / runs.WEIGHTS))
+        save_model(self.model, str(aside / runs.WEIGHTS))
         states = {
             "step": step,
-            "optimizers": [o.state_dict() for o in self.optimizers],
+            "optimizers": [o.state_dict() for o in self.stepper.optimizers],
             "weights_sha256": runs.file_sha256(aside / runs.WEIGHTS),
             "seconds": self._seconds(),
         }
         torch.save(states, aside / "optimizer.pt")
         runs.replace_folder(aside, self.record.path / runs.CHECKPOINT)
 
-    def _restore_weights(self) -> int:
-        """Load the newest checkpoint's weights, if any; returns the next step."""
+    def _restored(self) -> tuple[int, list[dict[str, Any]] | None]:
+        """Load the newest checkpoint's weights, if any: the next step, and optimizer states."""
         folder = runs.checkpoint_folder(self.record.path)
-        self.states: dict[str, Any] | None = None
         if folder is None:
-            return 0
+            return 0, None
         try:
             states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
             if runs.file_sha256(folder / runs.WEIGHTS) != states["weights_sha256"]:
                 raise RunError("damaged checkpoint")
             models.load_weights(self.model, folder / runs.WEIGHTS)
-            self.states, step = states, int(states["step"])
+            step, optimizers = int(states["step"]), states["optimizers"]
             self.earlier = float(states["seconds"])
         except (RunError, OSError, RuntimeError, ValueError, KeyError, UnpicklingError):
             # a damaged checkpoint is worth no more than none
             self.record.update(restarted=f"damaged checkpoint ({folder.name})")
             models.initialise(self.model, self.config.seed)
-            return 0
-        return min(step, self.config.train.steps)
-
-    def _restore_optimizers(self, optimizers: list[torch.optim.Optimizer]) -> None:
-        if self.states is not None:
-            for optimizer, state in zip(optimizers, self.states["optimizers"], strict=True):
-                optimizer.load_state_dict(state)
+            return 0, None
+        return min(step, self.config.train.steps), optimizers
 
     def _seconds(self) -> float:
         """Seconds of training so far, earlier legs included."""
@@ -258,7 +228,7 @@ class _Loop:
 
     def _finish(self, loss: float | None, val_loss: float | None) -> None:
         seconds = self._seconds()
-        self.accelerator.wait_for_everyone()
+        self.stepper.accelerator.wait_for_everyone()
         if val_loss is None:
             val_loss = self._validate()
         weights = self.record.path / runs.CHECKPOINT / runs.WEIGHTS
@@ -279,6 +249,9 @@ class _Loop:
             tokens=tokens,
             seconds=round(seconds, 1),
             tokens_per_s=round(tokens / seconds) if seconds else None,
-            device=str(self.accelerator.device),
+            device=str(self.stepper.device),
+            compiled=self.stepper.compiled,
+            not_compiled=self.stepper.not_compiled,
+            first_step_seconds=round(self.first, 1),
             weights_sha256=runs.file_sha256(weights),
         )

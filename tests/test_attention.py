@@ -122,6 +122,49 @@ def test_materialised_mask_equals_the_loop(name, rows, keys, chunk, monkeypatch)
     torch.testing.assert_close(fast, slow_attention(q, k, v, bias_of(encoding)), rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", BIASED)
+@pytest.mark.parametrize(("rows", "keys"), SHAPES)
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_equals_the_loop(name, rows, keys, window):
+    """The kernel of CUDA, which runs anywhere when it is not compiled; float32 as there."""
+    encoding = make(name).float()
+    q, k, v = (x.float() for x in qkv(rows, keys))
+    bias = encoding.distance_bias(torch.arange(keys), Context(True)).float()
+    far = torch.arange(keys) >= (window or keys)
+
+    def windowed(head, distance):
+        return bias_of(encoding)(head, distance) if distance < (window or keys) else -math.inf
+
+    with torch.no_grad():
+        ctx = Context(True, window=window)
+        fast = attention._flex(q, k, v, bias.masked_fill(far, -math.inf), ctx, WIDTH**-0.5)
+        slow = slow_attention(q.double(), k.double(), v.double(), windowed)
+    torch.testing.assert_close(fast.double(), slow, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("gate", [0.5, 0.9999])
+@pytest.mark.parametrize("rows", [2048, 700, 1])
+def test_bias_of_keys_in_float32_at_2048_tokens(gate, rows):
+    """Sums of 2048 logarithms, of which near keys see only their differences."""
+    encoding = scheme("fox", shape(4 * 32, 4, 128), initial_gate=gate)
+    q, k, v = (normal(1, 4, 2048, 32, seed=s, dtype=torch.float32) for s in (1, 2, 3))
+    x, pos = normal(1, 2048, 128, seed=4, dtype=torch.float32), positions(2048)
+    with torch.no_grad():
+        ctx = Context(True)
+        ctx.prepared = encoding.prepare(x, pos, ctx)
+        fast = encoding.attend(q[:, :, -rows:], k, v, pos[:, -rows:], pos, ctx)
+        gates = torch.nn.functional.linear(
+            x.double(), encoding.weight[0].double(), encoding.offset[0].double()
+        )
+        total = gates.sigmoid().log().cumsum(1).transpose(1, 2)
+        seen = torch.arange(2048)[-rows:, None] >= torch.arange(2048)
+        bias = (total[:, :, -rows:, None] - total[:, :, None]).masked_fill(~seen, -math.inf)
+        scores = q[:, :, -rows:].double() @ k.double().transpose(2, 3) / math.sqrt(32) + bias
+        exact = scores.softmax(-1) @ v.double()
+    assert (fast - exact).abs().max() < 5e-6
+
+
 @pytest.mark.parametrize("name", SURVEY)
 @pytest.mark.parametrize(("rows", "keys"), [(11, 11), (4, 11)])
 @pytest.mark.parametrize("consecutive", [True, False])
@@ -314,7 +357,7 @@ class SometimesMapped(registry.get("posenc", "rope")):  # type: ignore[misc]
 
     name = "sometimes_mapped"
 
-    def relative_position(self, q_pos, k_pos):
+    def relative_position(self, q_pos, k_pos, ctx):
         return None if k_pos.shape[1] <= 8 else [Region(q_pos, k_pos, None)]
 
 

@@ -173,3 +173,39 @@ def test_decay_alone_shrinks_matrices_of_the_blocks():
     for key, p in decoder.named_parameters():
         factor = 0.95 if p.ndim == 2 and key.startswith("blocks.") else 1.0
         torch.testing.assert_close(p.detach(), before[key] * factor)
+
+
+@pytest.mark.parametrize("shapes", [[(8, 8), (8, 8)], [(12, 5), (5, 12), (12, 5)]])
+def test_muon_steps_like_torchs(shapes, monkeypatch):
+    """torch's works matrix by matrix and in bfloat16; here with that cast taken out of it."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda self: self.clone())
+    made = [torch.randn(s, generator=torch.Generator().manual_seed(1)).double() for s in shapes]
+    ours, theirs = ([torch.nn.Parameter(m.clone()) for m in made] for _ in range(2))
+    options = {"lr": 0.02, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    pair = optim.Muon(ours, **options), torch.optim.Muon(theirs, **options)
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(4):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn(a.shape, generator=generator).double()
+            b.grad = a.grad.clone()
+        for optimizer in pair:
+            optimizer.step()
+    for a, b, start in zip(ours, theirs, made, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+        assert (a - start).abs().max() > 1e-3
+
+
+def test_muon_brings_singular_values_near_one():
+    group = torch.optim.Muon([torch.nn.Parameter(torch.ones(2, 2))]).param_groups[0]
+    matrices = torch.randn(3, 20, 8, generator=torch.Generator().manual_seed(3))
+    found = torch.linalg.svdvals(optim.orthogonalised(matrices, group))
+    assert found.min() > 0.6 and found.max() < 1.3
+    before = torch.linalg.svdvals(matrices)
+    assert before.max() / before.min() > 2
+
+
+def test_muon_leaves_what_has_no_gradient():
+    p, q = (torch.nn.Parameter(torch.ones(3, 3)) for _ in range(2))
+    p.grad = torch.eye(3)
+    optim.Muon([p, q], lr=0.1).step()
+    assert torch.equal(q, torch.ones(3, 3)) and not torch.equal(p, q)

@@ -22,6 +22,15 @@ def train(
             "--multirun", "-m", help="Sweep: values with commas or glob(*) give one run each."
         ),
     ] = False,
+    jobs: Annotated[
+        str,
+        typer.Option(
+            "--jobs",
+            "-j",
+            metavar="N",
+            help="With -m: N runs at a time, each in its own process; auto = measured once.",
+        ),
+    ] = "1",
     fresh: Annotated[
         bool,
         typer.Option("--fresh", help="Train again what is finished; its evaluations are removed."),
@@ -31,13 +40,27 @@ def train(
     """Train one run, or a sweep with -m. A finished run is reused, an interrupted one goes on."""
     from posbench import launch
 
+    _check_jobs(jobs, "auto")
+    if jobs != "1" and not multirun:
+        raise ConfigError(f"--jobs={jobs}: several runs at a time need -m")
     given = [*(overrides or []), *(["fresh=true"] if fresh else [])]
-    outcomes = launch.train(given, multirun, _announce)
+    outcomes = launch.train(given, multirun, _announce, jobs)
     for line in _outcome_table(outcomes):
         if console.leading():
             print(line)
     if any(o.status in ("diverged", "failed") for o in outcomes):
         raise typer.Exit(1)
+
+
+def _check_jobs(jobs: str, *words: str) -> None:
+    """ConfigError for what is no number of processes, or where they cannot be started."""
+    if jobs not in words and (not jobs.isdecimal() or int(jobs) < 1):
+        allowed = " or ".join(["a whole number of at least 1", *words])
+        raise ConfigError(f"--jobs={jobs}: must be {allowed}")
+    if jobs != "1":
+        from posbench.evaluate import parallel
+
+        parallel.loky()
 
 
 def _announce(ready: "list[jobs.Prepared]") -> None:
@@ -66,12 +89,22 @@ def _outcome_table(outcomes: "list[jobs.Outcome]") -> list[str]:
 
 
 @app.command("eval-lengths")
-def eval_lengths(arguments: RunsAndOverrides = None, plugin: Plugins = None) -> None:
+def eval_lengths(
+    arguments: RunsAndOverrides = None,
+    jobs: Annotated[
+        str,
+        typer.Option(
+            "--jobs", "-j", metavar="N", help="Measure N runs at a time, each in its own process."
+        ),
+    ] = "1",
+    plugin: Plugins = None,
+) -> None:
     """Measure trained runs at many test lengths, under one or many rescalings."""
     from posbench import launch, runs
-    from posbench.evaluate import lengths
+    from posbench.evaluate import lengths, parallel
     from posbench.evaluate.plan import plan
 
+    _check_jobs(jobs)
     given = arguments or []
     places, overrides = _split(given)
     sweeps = launch.sweeps(overrides)
@@ -84,17 +117,29 @@ def eval_lengths(arguments: RunsAndOverrides = None, plugin: Plugins = None) -> 
         console.note(f"{run.path}: passed over, its training is not finished ({run.status})")
     if not found:
         raise RunError(f"{' '.join(places)}: no finished run")
+    workers = min(int(jobs), len(found))
+    if workers > 1:
+        sweeps = parallel.share(sweeps, workers)
     plans = [plan(run, sweeps) for run in found]
     for stale in filter(lengths.by_other_code, (p.folder for p in plans)):
         console.note(f"{stale}: reused, though measured by other code; remove it to measure again")
-    total = sum(len(dict.fromkeys([*p.needed(), *p.wanted()])) for p in plans)
     presets = list(dict.fromkeys(p.run.config.preset for p in plans))
     title = f"eval-lengths {', '.join(presets)}"
     if len(title) > 60:
         title = f"eval-lengths {len(plans)} runs"
-    with console.steps(title, total) as report:
-        folders = [lengths.evaluate(p, report) for p in plans]
-    print(_table([p.run.path for p in plans], folders))
+    with console.steps(title, sum(len(p.keys()) for p in plans)) as report:
+        if workers > 1:
+            outcomes = parallel.side_by_side(plans, sweeps, workers, report)
+        else:
+            outcomes = parallel.one_by_one(plans, report)
+    done = [(p.run.path, o.folder) for p, o in zip(plans, outcomes, strict=True) if o.folder]
+    if done:
+        print(_table([path for path, _ in done], [folder for _, folder in done]))
+    for outcome in outcomes:
+        if outcome.message:
+            console.error(outcome.message)
+    if len(done) < len(plans):
+        raise typer.Exit(1)
 
 
 def _table(run_dirs: list[Path], evaluations: list[Path]) -> str:
@@ -127,11 +172,16 @@ def report(
             help="Folder to write to; default <runs_root>/<name>/report/.", show_default=False
         ),
     ] = None,
+    training: Annotated[
+        bool,
+        typer.Option("--training", help="Instead: loss, time and speed of training, and its CSV."),
+    ] = False,
     runs_root: Annotated[str, typer.Option(help="Folder that holds the runs.")] = "runs",
 ) -> None:
     """Collect evaluations: lengths.csv, lengths.md, perplexity and ratio figures, and the table."""
     from posbench import runs
     from posbench.report import tables
+    from posbench.report.training import write_training
     from posbench.report.write import write_report
 
     for argument in where or []:
@@ -146,6 +196,12 @@ def report(
         if len(parents) > 1:
             raise ConfigError("--out must be given: the runs are in several folders")
         out = found[0].path.parent / "report"
+    if training:
+        if not finished:
+            raise RunError(f"{' '.join(where or ['default'])}: no finished run")
+        print(write_training(finished, out))
+        console.note(f"wrote {out}/training.csv")
+        return
     collected = write_report([run.path for run in found], out)
     print(tables.terminal_table(collected.pooled))
     for name, why in collected.skipped.items():

@@ -156,6 +156,8 @@ class PositionalEncoding(nn.Module):
     per_layer: bool = False
     #: biases fall with the distance, whatever the parameters
     monotone: bool = False
+    #: torch.compile takes it, in seconds rather than minutes
+    compilable: bool = True
     #: numbers of position axes it understands
     axes: tuple[int, ...] = (1,)
     #: which of HOOKS it defines (set when a class is made; a combined scheme sets its own)
@@ -239,7 +241,7 @@ class PositionalEncoding(nn.Module):
         """Queries and keys turned by their positions (pos: [B or 1, T, A]); may get wider."""
         return q_BHTK, k_BHTK
 
-    def relative_position(self, q_pos: Tensor, k_pos: Tensor) -> list[Region] | None:
+    def relative_position(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> list[Region] | None:
         """Other positions to rotate by, region by region, for a chunk; None = those given."""
         return None
 

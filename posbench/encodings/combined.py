@@ -29,6 +29,7 @@ class Combined(PositionalEncoding):
         self.needs_train_length = any(p.needs_train_length for p in own)
         self.norm_preserving = all(p.norm_preserving for p in own)
         self.per_layer = any(p.per_layer for p in own)
+        self.compilable = all(p.compilable for p in own)
         biased = [p for p in own if p.hooks - {"embed", "rotate", "logit_scale"}]
         self.monotone = bool(biased) and all(p.monotone for p in biased)
         self.axes = tuple(sorted(set(own[0].axes).intersection(*(p.axes for p in own[1:]))))

@@ -42,6 +42,7 @@ class Path(PositionalEncoding):
     paper = "arXiv:2505.16381"
     learnable = True
     norm_preserving = False
+    compilable = False
 
     @dataclass
     class Config:

@@ -110,9 +110,12 @@ class Stack(Combined):
             q, k = part.rotate(q, k, q_pos, k_pos, ctx.part(name))
         return q, k
 
-    def relative_position(self, q_pos: Tensor, k_pos: Tensor) -> list[Region] | None:
+    def relative_position(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> list[Region] | None:
         found = self.having("relative_position")
-        return found[0][1].relative_position(q_pos, k_pos) if found else None
+        if not found:
+            return None
+        name, part = found[0]
+        return part.relative_position(q_pos, k_pos, ctx.part(name))
 
     def distance_bias(self, distance_N: Tensor, ctx: Context) -> Tensor:
         found = self.having("distance_bias")

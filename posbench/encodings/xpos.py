@@ -70,11 +70,12 @@ class XPos(Rope):
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
         return super().own_tables(distances) | {"zeta": self.zeta.tolist()}
 
-    def relative_position(self, q_pos: Tensor, k_pos: Tensor) -> list[Region]:
+    def relative_position(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> list[Region]:
         """The positions themselves, in parts of the queries that one centre serves."""
         first, last = q_pos.amin(1, keepdim=True), q_pos.amax(1, keepdim=True)
+        reach = q_pos.shape[1] - 1 if ctx.consecutive else int((last - first).max())
         regions = []
-        for part in range(int((last - first).max()) // self.span + 1):
+        for part in range(reach // self.span + 1):
             low = first + part * self.span
             high = low + self.span
             where = (q_pos >= low)[:, None] if part else None

@@ -1,14 +1,19 @@
 """The sweep of one run: every rescaling, protocol and test length becomes a row.
 
-A cell is one forward sweep over the windows of (rescaling, protocol, length). Finished cells are
-kept in `cells.jsonl`, so that an interrupted sweep goes on; rows are computed from cells alone, so
-a length that is added leaves the other rows as they were.
+A cell is what a forward sweep over the windows of (rescaling, protocol, length) gives. Rescalings
+that make the same encoding at a length share one sweep, and all lengths of `prefix` do. Finished
+cells are kept in `cells.jsonl`, so that an interrupted sweep goes on; rows are computed from cells
+alone, so a length that is added leaves the other rows as they were (for `prefix`: one that is not
+the longest).
 """
 
 import json
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Hashable
 from dataclasses import asdict
 from pathlib import Path
+
+import torch
 
 from posbench import devices, registry, runs
 from posbench import model as models
@@ -17,7 +22,9 @@ from posbench.errors import UnsupportedRescale
 from posbench.evaluate import protocols, rows, score
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
 from posbench.evaluate.score import Block
+from posbench.evaluate.signature import signature
 from posbench.files import write_atomic, write_json
+from posbench.rescale.base import Rescale
 
 #: finished cells of an evaluation that is interrupted, or that lacked memory and may be tried again
 CELLS = "cells.jsonl"
@@ -30,6 +37,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
     if is_finished(folder) and not (folder / CELLS).exists():
         return folder
     with runs.locked(folder):
+        devices.make_fast(todo.eval.threads)
         manifest = {
             "status": "running",
             "started": runs.now(),
@@ -44,9 +52,16 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "environment": runs.environment(),
         }
         write_json(folder / runs.MANIFEST, manifest)
-        cells = _cells(todo, folder, report)
-        made = rows.build(todo, cells)
-        rows.write(made, folder)
+        try:
+            cells = _cells(todo, folder, report)
+            made = rows.build(todo, cells)
+            rows.write(made, folder)
+        except Exception as error:
+            failure = {"status": "failed", "finished": runs.now()}
+            failure |= {"error": f"{type(error).__name__}: {error}"}
+            failure |= {"traceback": traceback.format_exc()}
+            write_json(folder / runs.MANIFEST, manifest | failure)
+            raise
         if all(cell.status != OUT_OF_MEMORY for cell in cells.values()):
             (folder / CELLS).unlink()
         manifest |= {"status": "finished", "finished": runs.now()}
@@ -74,16 +89,19 @@ def by_other_code(folder: Path) -> bool:
 
 def _cells(todo: Plan, folder: Path, report: Callable[[str], None]) -> dict[Key, Cell]:
     """Every cell of the plan, computed or read back."""
-    cells = _kept(folder / CELLS)
+    keys = todo.keys()
+    cells = {key: cell for key, cell in _kept(folder / CELLS).items() if key in keys}
     scorer: _Scorer | None = None
     with (folder / CELLS).open("a", encoding="utf-8") as log:
-        for key in dict.fromkeys([*todo.needed(), *todo.wanted()]):
+        for key in keys:
             report(f"{todo.run.manifest['preset']} {key.rule} {key.protocol} {key.length}")
             if key in cells:
                 continue
-            scorer = scorer or _Scorer(todo)
-            cells[key] = cell = scorer(key)
-            log.write(json.dumps({"key": asdict(key), "cell": asdict(cell)}) + "\n")
+            scorer = scorer or _Scorer(todo, cells)
+            for made, cell in scorer(key).items():
+                if made in keys and made not in cells:
+                    cells[made] = cell
+                    log.write(json.dumps({"key": asdict(made), "cell": asdict(cell)}) + "\n")
             log.flush()
     return cells
 
@@ -112,13 +130,9 @@ def _kept(path: Path) -> dict[Key, Cell]:
 class _Scorer:
     """The run's model, loaded once, and what every cell needs of it."""
 
-    def __init__(self, todo: Plan):
+    def __init__(self, todo: Plan, cells: dict[Key, Cell]):
         self.todo = todo
         self.config = config = todo.eval
-        if config.threads:
-            import torch
-
-            torch.set_num_threads(config.threads)
         self.rules = {PLAIN: registry.get("rescale", PLAIN)(None), **todo.rules()}
         self.model = models.build(todo.run.config, todo.data.tokenizer.vocab_size)
         models.load_weights(self.model, todo.run.weights)
@@ -126,30 +140,78 @@ class _Scorer:
         self.model.to(device).eval()
         self.limit = score.memory_limit(config.memory_limit, device)
         self.token_bytes = todo.data.tokenizer.token_bytes()
+        #: what is known already: (protocol, length, signature of the encoding) -> its cell
+        self.known: dict[Hashable, Cell] = {}
+        for key, cell in cells.items():
+            self._remember({key: cell}, self._encoding(key))
 
-    def __call__(self, key: Key) -> Cell:
-        """Score one cell; what cannot be scored is a status, never an exception."""
-        encoding, L = self.model.posenc, self.todo.train_length
+    def __call__(self, key: Key) -> dict[Key, Cell]:
+        """A missing cell, and others that its forward passes gave.
+
+        What cannot be scored is a status, never an exception.
+        """
+        encoding = self._encoding(key)
+        if isinstance(encoding, str):
+            return {key: Cell(encoding)}
+        same = self.known.get((key.protocol, key.length, signature(encoding)))
+        if same is not None:
+            return {key: same}
+        made = self._sweep(key, encoding)
+        self._remember(made, encoding)
+        return made
+
+    def _remember(self, made: dict[Key, Cell], encoding: PositionalEncoding | str) -> None:
+        """Keep what an encoding gave, for cells that would measure the same."""
+        known = None if isinstance(encoding, str) else signature(encoding)
+        if known is not None:
+            for key, cell in made.items():
+                self.known.setdefault((key.protocol, key.length, known), cell)
+
+    def _encoding(self, key: Key) -> PositionalEncoding | str:
+        """The encoding of a cell, or the status that says why there is none."""
+        rule = self.rules[key.rule]
+        tokens = max(protocols.together(key.protocol, key.length, self.todo.lengths))
         try:
-            encoding = self.rules[key.rule].applied(encoding, L, key.length)
+            encoding = rule.applied(self.model.posenc, self.todo.train_length, tokens).eval()
         except UnsupportedRescale:
-            return Cell("unsupported_rescale")
+            return "unsupported_rescale"
+        if key.protocol == protocols.PREFIX and self._depends_on_the_end(rule, encoding):
+            return "unsupported_protocol"
         if not self._has_positions(encoding, key.length):
-            return Cell("unsupported_length")
-        windows = protocols.read(key.protocol, self.todo.data, key.length, self.config)
-        try:
-            blocks = score.score(
-                self.model,
-                encoding,
-                windows,
-                self.token_bytes,
-                self.config.batch_tokens,
-                self.limit,
-                self.config.draws,
-            )
-        except score.OutOfMemory:
-            return Cell(OUT_OF_MEMORY)
-        return Cell("ok", blocks) if score.finite(blocks) else Cell("nonfinite")
+            return "unsupported_length"
+        return encoding
+
+    def _sweep(self, key: Key, encoding: PositionalEncoding) -> dict[Key, Cell]:
+        """The cells that come off the forward passes of one; a length that needs too much has none.
+
+        Of lengths that share passes the longest is left out until the others fit.
+        """
+        shared = protocols.together(key.protocol, key.length, self.todo.lengths)
+        lengths = [n for n in shared if self._has_positions(encoding, n)]
+        found: dict[int, Cell] = {}
+        while lengths:
+            try:
+                scored = self._score(key, encoding, lengths)
+            except score.OutOfMemory:
+                found[lengths.pop()] = Cell(OUT_OF_MEMORY)
+                continue
+            for length, blocks in zip(lengths, scored, strict=True):
+                ok = score.finite(blocks)
+                found[length] = Cell("ok", blocks) if ok else Cell("nonfinite")
+            break
+        return {Key(key.rule, key.protocol, n): cell for n, cell in found.items()}
+
+    def _score(
+        self, key: Key, encoding: PositionalEncoding, lengths: list[int]
+    ) -> list[list[Block]]:
+        """Blocks of every length, off the same forward passes."""
+        config = self.config
+        how = self.token_bytes, config.batch_tokens, self.limit
+        if key.protocol == protocols.PREFIX:
+            readings = protocols.readings(self.todo.data, lengths, config)
+            return score.score_together(self.model, encoding, readings, *how)
+        windows = protocols.read(key.protocol, self.todo.data, key.length, config)
+        return [score.score(self.model, encoding, windows, *how, config.draws)]
 
     def _has_positions(self, encoding: PositionalEncoding, length: int) -> bool:
         """Whether sampler and encoding are defined for sequences of this length."""
@@ -157,3 +219,15 @@ class _Scorer:
         if sampler.max_length is not None and length > sampler.max_length:
             return False
         return encoding.max_length is None or sampler.span(length) <= encoding.max_length
+
+    def _depends_on_the_end(self, rule: Rescale, encoding: PositionalEncoding) -> bool:
+        """Whether the first tokens of a longer sequence are not what they are on their own."""
+        acting = [encoding, *(encoding.for_layer(i)[0] for i in range(len(self.model.blocks)))]
+        if rule.depends_on_total_length or any(e.depends_on_total_length for e in acting):
+            return True
+        sampler, lengths = self.model.sampler, self.todo.lengths
+        known = [n for n in lengths if sampler.max_length is None or n <= sampler.max_length]
+        if sampler.random_test or not known:
+            return sampler.random_test
+        longest = sampler.testing(known[-1])
+        return any(not torch.equal(sampler.testing(n), longest[:, :n]) for n in known)

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from posbench import devices, plugins, registry, runs, settings
 from posbench import model as models
@@ -58,15 +59,25 @@ class Plan:
         assert self.eval.lengths is not None
         return self.eval.lengths
 
-    def targets_hash(self, protocol: str) -> str:
-        """Hash of the targets that are scored: rows compare only where it is the same."""
+    def targets_hash(self, protocol: str, length: int) -> str:
+        """Hash of the tokens that are scored: rows compare only where it is the same."""
+        before = max(self.lengths) - length if protocol == protocols.PREFIX else 0
         documents = self.data.targets.documents[: self.eval.docs]
         if protocol == protocols.NONOVERLAPPING:
             chosen = [[d.id, self.data.targets.longest] for d in documents]
         else:
-            chosen = [[d.id, *d.ends[: self.eval.blocks]] for d in documents]
-        content = [self.data.content_sha256, self.data.tokenizer.sha256, chosen]
-        return settings.digest(content, 12)
+            chosen = [[d.id, *(e - before for e in d.ends[: self.eval.blocks])] for d in documents]
+        return self._hash(chosen)
+
+    def windows_hash(self, protocol: str) -> str:
+        """Hash of the windows that all lengths are read off; empty where each has its own."""
+        if protocol != protocols.PREFIX:
+            return ""
+        longest = max(self.lengths)
+        return self._hash([longest, self.targets_hash(protocol, longest)])
+
+    def _hash(self, chosen: list[Any]) -> str:
+        return settings.digest([self.data.content_sha256, self.data.tokenizer.sha256, chosen], 12)
 
     def rules(self) -> dict[str, Rescale]:
         """Rescalings by their row name, in the order given."""
@@ -77,15 +88,23 @@ class Plan:
         return [Key(row_name(r), protocol, n) for r, protocol in self.rows for n in self.lengths]
 
     def needed(self) -> list[Key]:
-        """The cells of the references: contexts of the gate, crop, and T = L of each protocol."""
+        """The cells of the references: contexts of the gate, crop, and T = L of each protocol.
+
+        T = L of `prefix` belongs to the windows of the longest length: only if it is asked for.
+        """
         L, longest = self.train_length, self.data.targets.longest
         if longest < L:
             return []
         keys = [Key(PLAIN, protocols.by_context(c), c) for c in gate_contexts(L)]
         keys.append(Key(PLAIN, protocols.STRIDE1, L))
         if L >= SHORTEST:
-            keys += [Key(PLAIN, p, L) for p in sorted({protocol for _, protocol in self.rows})]
+            asked = sorted({protocol for _, protocol in self.rows})
+            keys += [Key(PLAIN, p, L) for p in asked if p != protocols.PREFIX or L in self.lengths]
         return keys
+
+    def keys(self) -> list[Key]:
+        """Every cell, in the order in which they are computed."""
+        return list(dict.fromkeys([*self.needed(), *self.wanted()]))
 
     def plugins(self) -> list[dict[str, str]]:
         """The plug-in files of the rescalings."""

@@ -1,6 +1,24 @@
-"""What a test length means: which windows are read and which of their tokens are scored."""
+"""What a test length means: which windows are read and which of their tokens are scored.
 
-from collections.abc import Iterator
+T is a test length, `longest` the longest of a sweep, K the scored tokens of a block (32).
+
+same_targets     the frozen targets, each block read once with T tokens: the same tokens at every T
+nonoverlapping   every target of the documents once, in disjoint windows of T tokens
+prefix           each block of the frozen targets is read once, with `longest` tokens, and every T
+                 is read off that pass: its K predictions after T-K+1 .. T tokens. A length costs
+                 next to nothing. At T = `longest` the tokens are those of same_targets; at any
+                 other T they are others, so that rows of two lengths differ by their tokens too,
+                 and `targets_hash` says which. A length that is not the longest changes no other
+                 row. Refused where the first T tokens of a longer sequence are not what they are
+                 on their own: encodings or rescalings that depend on the total length, test
+                 positions that are drawn at random or follow the length
+stride1          the frozen targets, each token read with exactly T tokens before it; at the
+                 training length this is the reference `crop`
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from posbench.data import windows
 from posbench.data.dataset import Dataset
@@ -8,29 +26,56 @@ from posbench.data.targets import SHORTEST
 from posbench.data.windows import Window
 from posbench.settings import EvalConfig
 
-SAME_TARGETS, NONOVERLAPPING, STRIDE1 = "same_targets", "nonoverlapping", "stride1"
+SAME_TARGETS, NONOVERLAPPING, PREFIX = "same_targets", "nonoverlapping", "prefix"
+STRIDE1 = "stride1"
+
+
+def together(protocol: str, length: int, lengths: Sequence[int]) -> list[int]:
+    """The lengths of a sweep that share the forward passes of this one, ascending."""
+    return sorted(lengths) if protocol == PREFIX else [length]
 
 
 def read(protocol: str, data: Dataset, length: int, config: EvalConfig) -> Iterator[Window]:
-    """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open.
-
-    same_targets     the frozen targets, each block read once with `length` tokens
-    nonoverlapping   every target of the documents once, in disjoint windows of `length` tokens
-    stride1          the frozen targets, each token read with exactly `length` tokens before it;
-                     at the training length this is the reference `crop`
-    """
+    """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open."""
     if protocol == NONOVERLAPPING:
         return windows.disjoint_windows(data, length, config.docs)
     if protocol == STRIDE1:
         return windows.stride1_windows(data, length, config.docs, config.blocks)
+    if protocol == PREFIX:
+        return readings(data, [length], config)[0]
     return windows.target_windows(data, length, config.docs, config.blocks)
+
+
+def readings(data: Dataset, lengths: Sequence[int], config: EvalConfig) -> list[Iterator[Window]]:
+    """Windows of `prefix`, one reading for each length: equal inputs, other scored positions.
+
+    The inputs are as many tokens of the whole window as the longest of `lengths` needs.
+    """
+    assert config.lengths is not None
+    whole, reach = max(config.lengths), max(lengths)
+
+    def one(length: int) -> Iterator[Window]:
+        for window in windows.target_windows(data, whole, config.docs, config.blocks):
+            yield _prefix(window, length, reach)
+
+    return [one(length) for length in lengths]
+
+
+def _prefix(window: Window, length: int, reach: int) -> Window:
+    """The first `reach` tokens of a window, scored where `length` tokens end."""
+    n = len(window.scored)
+    following = np.append(window.inputs, window.labels[-1:])
+    scored = np.arange(length - n, length)
+    end = window.end - len(window.inputs) + length
+    inputs = window.inputs[:reach]
+    return Window(window.document, window.block, end, inputs, following[scored + 1], scored)
 
 
 def mean_context(protocol: str, data: Dataset, length: int) -> float:
     """Mean number of tokens that a scored token is predicted from."""
     if protocol == STRIDE1:
         return float(length)
-    if protocol == SAME_TARGETS:
+    if protocol in (SAME_TARGETS, PREFIX):
         return length - (data.targets.scored - 1) / 2
     full, rest = divmod(data.targets.longest, length)
     contexts = full * length * (length + 1) / 2 + rest * (rest + 1) / 2

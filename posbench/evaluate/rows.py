@@ -19,7 +19,7 @@ COLUMNS = [
     "tokenizer", "tier", "track", "seed", "protocol", "train_len", "test_len", "ratio", "n_docs",
     "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo", "nll_hi",
     "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status", "dtype",
-    "options", "base_nll", "ngram_nll", "stamp",
+    "options", "base_nll", "ngram_nll", "stamp", "windows_hash",
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
@@ -59,13 +59,12 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
                 "scale": scale if math.isfinite(scale) else None,
                 "status": cell.status,
                 "stamp": stamp,
-                "ngram_nll": ngram.nats_per_token
-                if key.protocol == protocols.SAME_TARGETS
-                else None,
+                "ngram_nll": ngram.nats_per_token if _frozen(todo, key) else None,
             }
             | (_measured(todo, cells, key, over) if cell.status == "ok" else {})
         )
-    table = pd.DataFrame(made, columns=COLUMNS)
+    # as objects: a refusal, which has no counts, must not make 3 documents 3.0 in other rows
+    table = pd.DataFrame(made, columns=COLUMNS, dtype=object)
     return Table(table, _block_table(todo, cells), gate, over)
 
 
@@ -89,8 +88,10 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
     means, weights = units(blocks, over)
     _, low, high = statistics.interval(means)
     crop = cells.get(Key(PLAIN, protocols.STRIDE1, todo.train_length))
-    same = key.protocol == protocols.SAME_TARGETS
-    base = cells.get(Key(PLAIN, key.protocol, todo.train_length), crop if same else None)
+    same = _frozen(todo, key)
+    at_length = (Key(PLAIN, p, todo.train_length) for p in (key.protocol, protocols.SAME_TARGETS))
+    usable = (cells[k] for k in at_length if k in cells and _hash(todo, k) == _hash(todo, key))
+    base = next(usable, crop if same else None)
     row: dict[str, Any] = {
         "n_docs": len({b.document for b in blocks}),
         "n_eff": statistics.n_effective(weights),
@@ -116,6 +117,16 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
     return row
 
 
+def _hash(todo: Plan, key: Key) -> str:
+    """Names the tokens that a cell scores."""
+    return todo.targets_hash(key.protocol, key.length)
+
+
+def _frozen(todo: Plan, key: Key) -> bool:
+    """Whether a cell scores the frozen targets, on which crop and n-gram stand."""
+    return _hash(todo, key) == todo.targets_hash(protocols.SAME_TARGETS, key.length)
+
+
 def perplexity(nll: float) -> float:
     """exp(nll), infinite where a float cannot hold it."""
     return math.exp(nll) if nll < 709 else math.inf
@@ -139,7 +150,8 @@ def _facts(todo: Plan, key: Key) -> dict[str, Any]:
         "train_len": todo.train_length,
         "test_len": key.length,
         "ratio": key.length / todo.train_length,
-        "targets_hash": todo.targets_hash(key.protocol),
+        "targets_hash": _hash(todo, key),
+        "windows_hash": todo.windows_hash(key.protocol),
         "mean_context": protocols.mean_context(key.protocol, todo.data, key.length),
         "verdict": "",
         "dtype": "float32",

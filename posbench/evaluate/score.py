@@ -5,7 +5,7 @@ layer. Shapes: B batch, T length of the windows of a batch, S scored positions, 
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from posbench.model import Decoder, mlp_width
 
 #: scored positions that pass through the output layer at a time
 LOGIT_ROWS = 2048
+#: windows of equal inputs, which share one forward pass
+Pass = tuple[Window, ...]
 
 
 @dataclass
@@ -74,36 +76,42 @@ def memory_limit(gib: float | None, device: torch.device) -> float:
     return 0.8 * psutil.virtual_memory().available
 
 
-def alike(one: Window, other: Window) -> bool:
-    """Whether two windows can share a batch: equal length, equal scored positions."""
-    return len(one.inputs) == len(other.inputs) and np.array_equal(one.scored, other.scored)
+def alike(one: Pass, other: Pass) -> bool:
+    """Whether two passes can share a batch: equal length, equal scored positions."""
+    return len(one[0].inputs) == len(other[0].inputs) and all(
+        np.array_equal(a.scored, b.scored) for a, b in zip(one, other, strict=True)
+    )
 
 
-def batches(windows: Iterable[Window], tokens: int) -> Iterator[list[Window]]:
-    """Consecutive windows of one shape, up to `tokens` input tokens at a time (one at least)."""
-    batch: list[Window] = []
-    for window in windows:
-        full = (len(batch) + 1) * len(window.inputs) > tokens
-        if batch and (full or not alike(window, batch[0])):
+def batches(passes: Iterable[Pass], tokens: int) -> Iterator[list[Pass]]:
+    """Consecutive passes of one shape, up to `tokens` input tokens at a time (one at least)."""
+    batch: list[Pass] = []
+    for each in passes:
+        full = (len(batch) + 1) * len(each[0].inputs) > tokens
+        if batch and (full or not alike(each, batch[0])):
             yield batch
             batch = []
-        batch.append(window)
+        batch.append(each)
     if batch:
         yield batch
 
 
+def _rows(batch: Sequence[Pass]) -> int:
+    """The most positions of a window that pass through the output layer together."""
+    return max(len(window.scored) for window in batch[0])
+
+
 def _fitting(
-    model: Decoder, posenc: PositionalEncoding, whole: Iterable[list[Window]], limit: float
-) -> Iterator[list[Window]]:
+    model: Decoder, posenc: PositionalEncoding, whole: Iterable[list[Pass]], limit: float
+) -> Iterator[list[Pass]]:
     """Batches cut into smaller ones where all their windows together would not fit."""
     for batch in whole:
-        n, length, scored = len(batch), len(batch[0].inputs), len(batch[0].scored)
-        while n > 1 and memory_needed(model, posenc, n, length, scored) > limit:
+        n, length = len(batch), len(batch[0][0].inputs)
+        while n > 1 and memory_needed(model, posenc, n, length, _rows(batch)) > limit:
             n = (n + 1) // 2
         yield from (batch[i : i + n] for i in range(0, len(batch), n))
 
 
-@torch.inference_mode()
 def score(
     model: Decoder,
     posenc: PositionalEncoding,
@@ -119,52 +127,119 @@ def score(
     Where test positions are drawn at random, nats are the mean over `draws` draws.
     Raises OutOfMemory. Nats may come out infinite or NaN: the caller decides what that means.
     """
+    (blocks,) = _blocks(model, posenc, [windows], token_bytes, batch_tokens, limit, draws)
+    return blocks
+
+
+def score_together(
+    model: Decoder,
+    posenc: PositionalEncoding,
+    readings: Sequence[Iterable[Window]],
+    token_bytes: Any,
+    batch_tokens: int,
+    limit: float,
+) -> list[list[Block]]:
+    """As `score`, for several readings of equal inputs off one forward pass.
+
+    Each scores consecutive positions, the last reading those at the end of the inputs. What one
+    gives does not depend on the others.
+    """
+    return _blocks(model, posenc, readings, token_bytes, batch_tokens, limit)
+
+
+@torch.inference_mode()
+def _blocks(
+    model: Decoder,
+    posenc: PositionalEncoding,
+    readings: Sequence[Iterable[Window]],
+    token_bytes: Any,
+    batch_tokens: int,
+    limit: float,
+    draws: int = 1,
+) -> list[list[Block]]:
+    """Blocks of every reading."""
     device = next(model.parameters()).device
-    blocks: dict[tuple[str, int], Block] = {}
-    for batch in _fitting(model, posenc, batches(windows, batch_tokens), limit):
-        inputs = torch.stack([torch.as_tensor(w.inputs) for w in batch]).to(device)
-        labels = torch.stack([torch.as_tensor(w.labels) for w in batch])
-        scored = torch.as_tensor(batch[0].scored)
-        if memory_needed(model, posenc, len(batch), inputs.shape[1], len(scored)) > limit:
+    found: list[dict[tuple[str, int], Block]] = [{} for _ in readings]
+    passes = batches(zip(*readings, strict=True), batch_tokens)
+    for batch in _fitting(model, posenc, passes, limit):
+        inputs = torch.stack([torch.as_tensor(p[0].inputs) for p in batch]).to(device)
+        labels = [
+            torch.stack([torch.as_tensor(w.labels) for w in same])
+            for same in zip(*batch, strict=True)
+        ]
+        scored = [torch.as_tensor(w.scored).to(device) for w in batch[0]]
+        if memory_needed(model, posenc, len(batch), inputs.shape[1], _rows(batch)) > limit:
             raise OutOfMemory
+        there = [part.to(device) for part in labels]
         try:
-            nats = _nats(model, posenc, inputs, labels.to(device), scored.to(device), draws)
+            nats = _nats(model, posenc, inputs, there, scored, draws)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, MemoryError) or _is_allocation(error):
                 raise OutOfMemory from None
             raise
-        for window, value, label in zip(batch, nats, labels, strict=True):
-            key = window.document, window.block
-            block = blocks.setdefault(key, Block(*key, window.end, 0.0, 0, 0))
-            block.nats += value
-            block.tokens += len(label)
-            block.bytes += int(token_bytes[label.numpy()].sum())
-            block.end = max(block.end, window.end)
-    return list(blocks.values())
+        for reading, blocks in enumerate(found):
+            for each, value, label in zip(batch, nats[reading], labels[reading], strict=True):
+                window = each[reading]
+                key = window.document, window.block
+                block = blocks.setdefault(key, Block(*key, window.end, 0.0, 0, 0))
+                block.nats += value
+                block.tokens += len(label)
+                block.bytes += int(token_bytes[label.numpy()].sum())
+                block.end = max(block.end, window.end)
+    return [list(blocks.values()) for blocks in found]
 
 
 def _nats(
     model: Decoder,
     posenc: PositionalEncoding,
     inputs: torch.Tensor,
-    labels: torch.Tensor,
-    scored: torch.Tensor,
+    labels: Sequence[torch.Tensor],
+    scored: Sequence[torch.Tensor],
     draws: int = 1,
-) -> list[float]:
-    """Summed nats of every window of a batch, the mean over draws of positions."""
-    total = torch.zeros(len(inputs), dtype=torch.float64)
+) -> list[list[float]]:
+    """Summed nats of every window of a batch, for each reading; the mean over draws of positions.
+
+    A reading is scored positions [S] with their labels [B, S].
+    """
+    total = torch.zeros(len(scored), len(inputs), dtype=torch.float64)
     rows = max(1, LOGIT_ROWS // len(inputs))
     draws = draws if model.sampler.random_test else 1
     for draw in range(draws):
         pos = model.sampler.testing(inputs.shape[1], draw)
-        hidden = model.hidden(inputs, posenc, pos, scored)
-        for i in range(0, len(scored), rows):
-            logits = model.logits(hidden[:, i : i + rows]).float()
-            loss = F.cross_entropy(
-                logits.flatten(0, 1), labels[:, i : i + rows].flatten(), reduction="none"
-            )
-            total += loss.double().cpu().unflatten(0, (len(inputs), -1)).sum(1)
-    return [float(t) / draws for t in total]
+        streams = _streams(model, posenc, inputs, pos, scored)
+        for i, (hidden, wanted) in enumerate(zip(streams, labels, strict=True)):
+            for j in range(0, hidden.shape[1], rows):
+                logits = model.logits(hidden[:, j : j + rows]).float()
+                loss = F.cross_entropy(
+                    logits.flatten(0, 1), wanted[:, j : j + rows].flatten(), reduction="none"
+                )
+                total[i] += loss.double().cpu().unflatten(0, (len(inputs), -1)).sum(1)
+    return [[float(t) / draws for t in reading] for reading in total]
+
+
+def _streams(
+    model: Decoder,
+    posenc: PositionalEncoding,
+    inputs: torch.Tensor,
+    pos: torch.Tensor,
+    scored: Sequence[torch.Tensor],
+) -> Iterator[torch.Tensor]:
+    """Hidden stream [B, S, D] of each reading.
+
+    They share all blocks but the last, which computes for each what its own positions need.
+    """
+    entering: list[tuple[Any, ...]] = []
+    last = model.blocks[-1]
+    watch = last.register_forward_pre_hook(lambda _, arguments: entering.append(arguments))
+    try:
+        longest = model.hidden(inputs, posenc, pos, scored[-1])
+    finally:
+        watch.remove()
+    x_BTD, pos_BTA, own, ctx, _ = entering[0]
+    for places in scored[:-1]:
+        end = int(places[-1]) + 1
+        yield last(x_BTD[:, :end], pos_BTA[:, :end], own, ctx.alone(), len(places))
+    yield longest
 
 
 def _is_allocation(error: RuntimeError) -> bool:

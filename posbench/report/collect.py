@@ -112,6 +112,8 @@ def _typed(
 def read_rows(path: Path) -> pd.DataFrame:
     """A tidy CSV (of an evaluation or of a report) with its types; RunError if damaged."""
     frame = _read_csv(path, [*TEXT, *COUNTS, *LENGTHS, *FLOATS])
+    if "windows_hash" not in frame:  # written before there was a protocol that has it
+        frame["windows_hash"] = ""
     return _typed(frame, path, FLOATS, COUNTS)
 
 
@@ -251,7 +253,7 @@ def _pooled_row(group: pd.DataFrame, blocks: pd.DataFrame) -> dict[str, Any]:
     row["nll"], row["nll_lo"], row["nll_hi"] = two_way_interval(nll)
     row["ppl"] = math.exp(row["nll"]) if row["nll"] < 700 else math.inf
     row["bpb"] = bits / n_bytes if n_bytes else math.nan
-    if all(len(column) for column in crop):
+    if all(len(column) for column in crop) and not group["gain"].isna().any():
         pairs = [reference - scored for reference, scored in zip(crop, own, strict=True)]
         gain = _matrix([pair.dropna() for pair in pairs], str(row["preset"]))
         row["gain"], row["gain_lo"], row["gain_hi"] = two_way_interval(gain)

@@ -47,6 +47,7 @@ def _at_length(entry: Entry, train_len: int, name: str) -> float:
 def _markdown_section(section: Section) -> str:
     lines = lines_of(section)
     heads = [head(length, section.train_len) for length in section.lengths]
+    ratio_heads = [head(length, section.train_len) for length in section.ratio_lengths]
     shown: list[str] = []
 
     def name_of(name: str, rest: str) -> str:
@@ -62,7 +63,7 @@ def _markdown_section(section: Section) -> str:
         cells = [entry.cells.get(length) for length in section.lengths]
         if not entry.cells:
             values.append([label] + [""] * (len(cells) + 2))
-            ratios.append([label] + [""] * len(cells))
+            ratios.append([label] + [""] * len(section.ratio_lengths))
             continue
         texts = [_full(cell) for cell in cells]
         shown += texts
@@ -70,7 +71,8 @@ def _markdown_section(section: Section) -> str:
         bpb = _at_length(entry, section.train_len, "bpb")
         extra = ["" if crop != crop else plain(crop, crop), "" if bpb != bpb else f"{bpb:.3f}"]
         values.append([label, *texts, *extra])
-        ratios.append([label] + [MISSING if c is None else ratio_cell(c) for c in cells])
+        based = [entry.cells.get(length) for length in section.ratio_lengths]
+        ratios.append([label] + [MISSING if c is None else ratio_cell(c) for c in based])
 
     def pipe(title: str, head: list[str], body: list[list[str]]) -> str:
         align = ["left", *["right"] * len(head)]
@@ -82,7 +84,7 @@ def _markdown_section(section: Section) -> str:
     parts = [f"**{title_of(section, short=False)}**"]
     if values:
         parts += [pipe("perplexity", [*heads, "crop", "bits per byte at L"], values)]
-        parts += [pipe(base, heads, ratios)]
+        parts += [pipe(base, ratio_heads, ratios)] if ratio_heads else []
     facts = [ngram_line(section)] if ngram_line(section) else []
     facts.append(
         "crop: perplexity of the unscaled model with exactly the L tokens before each target"

@@ -73,6 +73,7 @@ def gaps(panels: list[Panel]) -> list[str]:
     words = {
         "unsupported_length": "unsupported",
         "unsupported_rescale": "unsupported",
+        "unsupported_protocol": "not for this protocol",
         "nonfinite": "not finite",
         "out_of_memory": "out of memory",
     }

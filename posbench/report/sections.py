@@ -1,8 +1,9 @@
 """Tidy rows arranged for reading: sections that may be compared inside, entries, cells, labels.
 
 Two numbers share a section only if they share corpus, tokenizer, training length, protocol, track,
-tier, dtype and targets. Tables and figures are both drawn from here, so that they show the same
-rows in the same order under the same names.
+tier, dtype and targets. Where all lengths are read off the same windows (`prefix`), these stand for
+the targets, which are the same down a column, not along a row. Tables and figures are both drawn
+from here, so that they show the same rows in the same order under the same names.
 """
 
 import math
@@ -12,19 +13,13 @@ from typing import Any
 
 import pandas as pd
 
+from posbench.settings import PROTOCOLS
+
 PRESETS = ("none", "sinusoidal", "learned", "t5", "alibi", "rope")
 RESCALINGS = ("none", "pi", "ntk", "ntk_by_parts", "dynamic_ntk", "yarn", "yarn_paper")
-PROTOCOLS = ("same_targets", "nonoverlapping")
 COMPARABLE = (
-    "data",
-    "tokenizer",
-    "train_len",
-    "protocol",
-    "track",
-    "tier",
-    "dtype",
-    "targets_hash",
-)
+    "data", "tokenizer", "train_len", "protocol", "track", "tier", "dtype", "targets_hash",
+)  # fmt: skip
 
 Key = tuple[int, float, str]
 
@@ -167,6 +162,16 @@ class Section:
     entries: list[Entry]
     lengths: list[int]
     interval_over: str
+    #: every length has targets of its own
+    moving: bool = False
+
+    @property
+    def ratio_lengths(self) -> list[int]:
+        """The lengths with a ratio to L: all, or those whose targets the base was measured on."""
+        if not self.moving:
+            return self.lengths
+        based = {n for e in self.entries for n, cell in e.cells.items() if cell.base == cell.base}
+        return [n for n in self.lengths if n in based]
 
     @property
     def train_len(self) -> int:
@@ -210,7 +215,8 @@ class Section:
     def facts(self) -> list[str]:
         """What the numbers rest on, for titles: protocol, corpus, counts, seeds."""
         keys = self.keys
-        facts = [f"tier {keys['tier']}", str(keys["protocol"])]
+        other = f" of {self.lengths[-1]} (other targets at every length)" if self.moving else ""
+        facts = [f"tier {keys['tier']}", f"{keys['protocol']}{other}"]
         facts += [f"{keys['data']} {keys['tokenizer']}", f"L = {self.train_len}"]
         if keys["track"] not in ("", "strict"):
             facts.append(f"track {keys['track']}")
@@ -254,7 +260,12 @@ def _run_names(frame: pd.DataFrame) -> dict[str, str]:
 def sections(rows: pd.DataFrame) -> list[Section]:
     """Tidy rows (per run or pooled over seeds) -> sections in a stable order."""
     result = []
-    for values, frame in sorted_rows(rows).groupby(list(COMPARABLE), sort=False, dropna=False):
+    rows = sorted_rows(rows)
+    moving = rows["windows_hash"] != ""
+    rows["targets_hash"] = rows["windows_hash"].where(moving, rows["targets_hash"])
+    # what stands on the frozen targets is no reference for a whole line
+    rows.loc[moving, ["crop_nll", "ngram_nll"]] = math.nan
+    for values, frame in rows.groupby(list(COMPARABLE), sort=False, dropna=False):
         names = _run_names(frame)
         entries: dict[tuple[str, ...], Entry] = {}
         for row in records(frame):
@@ -277,6 +288,7 @@ def sections(rows: pd.DataFrame) -> list[Section]:
                 ),
                 lengths=sorted({int(length) for length in frame["test_len"]}),
                 interval_over="blocks" if "blocks" in over else "documents",
+                moving=bool(frame["windows_hash"].iloc[0]),
             )
         )
     result.sort(

@@ -13,6 +13,7 @@ from posbench.report.sections import Cell, Entry, Section, sections
 REFUSALS = {
     "unsupported_length": "len",
     "unsupported_rescale": "resc",
+    "unsupported_protocol": "prot",
     "nonfinite": "nan",
     "out_of_memory": "oom",
 }
@@ -201,13 +202,15 @@ def _terminal_section(section: Section, width: int) -> list[str]:
                 out.append(f"    {rest}"[:width])
         return [line.rstrip() for line in out]
 
-    parts = [section.lengths[i : i + per_part] for i in range(0, len(section.lengths), per_part)]
+    def parts(lengths: list[int]) -> list[list[int]]:
+        return [lengths[i : i + per_part] for i in range(0, len(lengths), per_part)]
+
     out = [*_wrap(title_of(section, short=True), width), ""]
-    for part in parts:
+    for part in parts(section.lengths):
         out += [*block("perplexity", part, value_cell), ""]
     if reference := ngram_line(section):
         out[-1:] = [*_wrap(reference, width, "  "), ""]
-    for part in parts:
+    for part in parts(section.ratio_lengths):
         out += [*block(f"ratio to {section.train_len}", part, ratio_cell), ""]
     if orders := order_lines(section):
         out += [*_wrap(orders[0], width), *orders[1:], ""]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from posbench.encodings.base import PositionalEncoding, Region
+from posbench.encodings.base import Context, PositionalEncoding, Region
 from posbench.encodings.combined import Combined
 from posbench.encodings.stack import combine
 from posbench.errors import ConfigError, NotRescalable, UnsupportedRescale
@@ -34,18 +34,18 @@ class PositionMap(PositionalEncoding):
         super().__init__(None, geometry)
         self.name, self.window, self.far, self.inner = name, window, far, inner
 
-    def relative_position(self, q_pos: Tensor, k_pos: Tensor) -> list[Region]:
+    def relative_position(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> list[Region]:
         distance = q_pos[:, None, :, None, 0] - k_pos[:, None, None, :, 0]
         beyond = distance >= self.window
-        regions = self._regions(q_pos, k_pos)
-        for region in self._regions(*self.far(q_pos, k_pos)):
+        regions = self._regions(q_pos, k_pos, ctx)
+        for region in self._regions(*self.far(q_pos, k_pos), ctx):
             where = beyond if region.where is None else beyond & region.where
             regions.append(region._replace(where=where))
         return regions
 
-    def _regions(self, q_pos: Tensor, k_pos: Tensor) -> list[Region]:
+    def _regions(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> list[Region]:
         """How the trained scheme takes positions."""
-        inner = self.inner.relative_position(q_pos, k_pos) if self.inner is not None else None
+        inner = self.inner and self.inner.relative_position(q_pos, k_pos, ctx)
         return inner or [Region(q_pos, k_pos, None)]
 
 

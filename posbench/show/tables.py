@@ -186,7 +186,7 @@ class Layer:
         """The relative position of every query [T] to every key [T]; keys after it are masked."""
         pos = _row(range(self.frame.test_length))
         found = pos[0] - pos[0].T
-        for region in self.scheme.relative_position(pos, pos) or []:
+        for region in self.scheme.relative_position(pos, pos, Context(True)) or []:
             moved = region.q_pos[0] - region.k_pos[0].T
             found = moved if region.where is None else torch.where(region.where[0, 0], moved, found)
         matrix: list[list[int | float]] = found.tolist()

@@ -186,7 +186,7 @@ def test_positions_far_apart_in_one_chunk(dtype):
     pos[:, 20:] = pos[:, 20:21] + torch.arange(10)  # neighbours, so that something is left
     pos = (pos + torch.tensor([[0], [10**6]]))[..., None]
     q, k, v = (normal(2, 3, 30, 8, seed=s, dtype=dtype).requires_grad_() for s in (1, 2, 3))
-    assert len(encoding.relative_position(pos, pos)) > 10
+    assert len(encoding.relative_position(pos, pos, Context(False))) > 10
     got = encoding.attend(q, k, v, pos, pos, Context(False))
     wanted = slow_layer(q.detach(), k.detach(), v.detach(), pos, pos, 0.4, 8)
     error = 1e-8 if dtype == torch.float64 else 5e-6
@@ -198,7 +198,7 @@ def test_positions_far_apart_in_one_chunk(dtype):
 @pytest.mark.parametrize("length", [40, 128, 2048])
 def test_one_centre_serves_a_chunk_of_consecutive_positions(length):
     pos = positions(2048)
-    assert len(xpos(length=max(length, 48)).relative_position(pos, pos)) == 1
+    assert len(xpos(length=max(length, 48)).relative_position(pos, pos, Context(True))) == 1
 
 
 def test_gradients_equal_those_of_the_formula():

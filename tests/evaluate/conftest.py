@@ -51,13 +51,13 @@ def model(trained_here: Any) -> models.Decoder:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[planning.Key]:
-    """The cells that are computed."""
+    """The cells that forward passes are made for."""
     made: list[planning.Key] = []
-    whole = lengths._Scorer.__call__
+    whole = lengths._Scorer._sweep
 
-    def counted(self: Any, key: planning.Key) -> planning.Cell:
+    def counted(self: Any, key: planning.Key, encoding: Any) -> Any:
         made.append(key)
-        return whole(self, key)
+        return whole(self, key, encoding)
 
-    monkeypatch.setattr(lengths._Scorer, "__call__", counted)
+    monkeypatch.setattr(lengths._Scorer, "_sweep", counted)
     return made

@@ -60,10 +60,23 @@ def test_memory_needed_is_an_upper_bound(
     scored = torch.arange(length - K, length)
     gc.collect()
     with torch.inference_mode(), Peak() as watch:
-        score._nats(built, built.posenc, tokens, tokens[:, :K], scored)
+        score._nats(built, built.posenc, tokens, [tokens[:, :K]], [scored])
     needed = score.memory_needed(built, built.posenc, batch, length, K)
     assert watch.peak <= needed
     assert needed < 100 * watch.peak
+
+
+@pytest.mark.parametrize("scheme", ["rope", "alibi", "fox"])
+def test_memory_needed_bounds_several_readings_of_one_pass(
+    settings_of: Callable[..., Any], scheme: str
+) -> None:
+    built = models.build(settings_of(scheme), 256).eval()
+    tokens = torch.zeros(1, 2048, dtype=torch.int64)
+    scored = [torch.arange(n - K, n) for n in (64, 1024, 2047, 2048)]
+    gc.collect()
+    with torch.inference_mode(), Peak() as watch:
+        score._nats(built, built.posenc, tokens, [tokens[:, :K]] * len(scored), scored)
+    assert watch.peak <= score.memory_needed(built, built.posenc, 1, 2048, K)
 
 
 def test_memory_needed_grows_linearly(model: models.Decoder) -> None:
@@ -147,7 +160,7 @@ config = settings.RunConfig(
 model = models.build(config, 1024).eval()
 tokens = torch.randint(1024, (1, 16384))
 with torch.inference_mode():
-    score._nats(model, model.posenc, tokens, tokens[:, :32], torch.arange(16352, 16384))
+    score._nats(model, model.posenc, tokens, [tokens[:, :32]], [torch.arange(16352, 16384)])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

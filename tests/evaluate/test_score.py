@@ -155,12 +155,12 @@ def test_blocks_csv_holds_the_same_nats(trained: Any, evaluate: Evaluate, slow: 
     assert len(blocks) == 2 * DOCS * BLOCKS
 
 
-@pytest.mark.parametrize("protocol", ["same_targets", "nonoverlapping", "stride1"])
+@pytest.mark.parametrize("protocol", ["same_targets", "nonoverlapping", "prefix", "stride1"])
 @pytest.mark.parametrize("length", [64, 100, 512])
 def test_mean_context_and_number_of_targets_by_brute_force(
     text_data: Any, protocol: str, length: int
 ) -> None:
-    config = EvalConfig(blocks=3, docs=4)
+    config = EvalConfig(blocks=3, docs=4, lengths=[64, 100, 512])
     read = list(protocols.read(protocol, text_data, length, config))
     contexts = np.concatenate([w.scored + 1 for w in read])
     assert protocols.mean_context(protocol, text_data, length) == pytest.approx(contexts.mean())
@@ -194,7 +194,8 @@ def test_the_scored_tokens_are_the_same_at_every_length(text_data: Any) -> None:
 
 def test_batches_hold_windows_of_one_shape_up_to_a_number_of_tokens() -> None:
     sizes = [8, 8, 8, 4, 4, 8, 100]
-    found = [[len(w.inputs) for w in b] for b in score.batches(map(window, sizes), 16)]
+    passes = score.batches(zip(map(window, sizes)), 16)
+    found = [[len(w.inputs) for (w,) in batch] for batch in passes]
     assert found == [[8, 8], [8], [4, 4], [8], [100]]
     assert list(score.batches([], 16)) == []
 

@@ -17,7 +17,7 @@ COLUMNS = [
     "tokenizer", "tier", "track", "seed", "protocol", "train_len", "test_len", "ratio",
     "n_docs", "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo",
     "nll_hi", "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status",
-    "dtype", "options", "base_nll", "ngram_nll", "stamp",
+    "dtype", "options", "base_nll", "ngram_nll", "stamp", "windows_hash",
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",

@@ -207,7 +207,7 @@ def distances(encoding, rows, keys):
     """[rows, keys]: what the last queries rotate by for every key."""
     pos = positions(keys)
     found = torch.zeros(rows, keys, dtype=torch.float64)
-    for region in encoding.relative_position(pos[:, -rows:], pos):
+    for region in encoding.relative_position(pos[:, -rows:], pos, Context(True)):
         between = region.q_pos[0, :, None, 0] - region.k_pos[0, None, :, 0]
         where = True if region.where is None else region.where[0, 0]
         found = torch.where(torch.as_tensor(where), between.double(), found)

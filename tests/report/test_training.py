@@ -1,0 +1,63 @@
+"""The table of training: what differs, who is best, how long it took."""
+
+import pandas as pd
+import pytest
+
+from posbench import runs
+from posbench.report.training import training_table, write_training
+
+
+@pytest.fixture
+def finished(tmp_path, settings_of):
+    """Three runs that differ in optimizer and rate, and one that is not finished."""
+
+    def run(name, status="finished", optimizer="adamw", lr=0.01, **facts):
+        config = settings_of("rope", train={"lr": lr}, optimizer={"name": optimizer})
+        manifest = runs.new_manifest(config, name, ["posbench"])
+        return runs.Run(tmp_path / name, manifest | {"status": status, **facts})
+
+    def facts(loss, seconds):
+        return {
+            "val_loss": loss,
+            "seconds": seconds,
+            "tokens": 2_000_000,
+            "tokens_per_s": round(2e6 / seconds),
+        }
+
+    return [
+        run("slow", **facts(1.5, 200.0), compiled=True),
+        run("quick", optimizer="muon", lr=0.02, **facts(1.4, 120.0)),
+        run("alike", optimizer="muon", **facts(1.5, 100.0)),
+        run("stopped", status="interrupted"),
+    ]
+
+
+def test_one_row_a_finished_run_the_best_first(finished):
+    table = training_table(finished)
+    assert list(table["run"]) == ["quick", "alike", "slow"]
+    assert list(table["share"]) == [0.6, 0.5, 1.0]
+    assert list(table["compiled"]) == [False, False, True]
+    assert list(table["differs"]) == [
+        "optimizer=muon train.lr=0.02", "optimizer=muon train.lr=0.01", "optimizer=adamw "
+        "train.lr=0.01",
+    ]  # fmt: skip
+
+
+def test_the_csv_is_the_table_and_the_text_fits_a_terminal(finished, tmp_path):
+    text = write_training(finished, tmp_path)
+    stored = pd.read_csv(tmp_path / "training.csv")
+    pd.testing.assert_frame_equal(stored, training_table(finished))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "0.60" in text and "stopped" not in text
+
+
+def test_the_command(swept_here, monkeypatch, anywhere):
+    place, _ = swept_here
+    monkeypatch.chdir(place)
+    done = anywhere("report", "default", "--training", "--out", "made")
+    assert done.code == 0, done.err
+    table = pd.read_csv(place / "made" / "training.csv")
+    assert len(table) == len(list((place / "runs" / "default").glob("*/manifest.json")))
+    assert table["val_loss"].is_monotonic_increasing
+    done = anywhere("report", "nothing", "--training")
+    assert done.code == 2 and "nothing" in done.err

@@ -11,8 +11,8 @@ of it. The kernel follows from the hooks that the encoding defines:
   reversed it is constant along anti-diagonals, so row r is the vector g(r + j) read from r on,
   g(m) = f(last - m), and -inf where that is the future. The mask is then a view with strides
   (1, 1) of one vector per head: exact, and no memory beyond 2 T numbers a head. A sequence of one
-  chunk, and a bias that needs its gradient, get the mask laid out (`_materialised`), once for all
-  layers; CUDA gets a compiled FlexAttention (`_flex`);
+  chunk, and a bias that needs its gradient, get the mask laid out (`_materialised`), for all layers
+  at once where one chunk holds it; CUDA gets a compiled FlexAttention (`_flex`);
 - positions to rotate by that follow the queries, one region a chunk: the same, turned chunk by
   chunk;
 - a bias of the key less the query's own: `_keyed`, fused, every chunk in two parts (see there);
@@ -191,18 +191,16 @@ def _materialised(
 
 
 @cache
-def _compiled_flex(device: str) -> Callable[..., Tensor]:
-    """FlexAttention, compiled once for all lengths; as it is where nothing is to be compiled."""
+def _compiled_flex() -> Callable[..., Tensor]:
+    """FlexAttention, compiled once for all lengths."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    if device != "cuda":
-        return flex_attention
     return torch.compile(flex_attention, dynamic=True)
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, ctx: "Context", factor: float) -> Tensor:
     """FlexAttention: the bias is read from its vector, blocks of the future are passed over."""
-    from torch.nn.attention.flex_attention import create_block_mask
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     rows, keys = q.shape[2], k.shape[2]
     window, heads = _window(keys, ctx) or keys, bias.shape[0]
@@ -220,9 +218,9 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, ctx: "Context", factor:
         ("blocks", rows, keys, window),
         lambda: create_block_mask(seen, None, None, rows, keys, device=str(q.device)),
     )
-    return _compiled_flex(q.device.type)(
-        q.contiguous(), k.contiguous(), v.contiguous(), biased, mask, scale=factor
-    )
+    own = q.device.type == "cuda" and not torch.compiler.is_compiling()
+    kernel: Callable[..., Tensor] = _compiled_flex() if own else flex_attention
+    return kernel(q.contiguous(), k.contiguous(), v.contiguous(), biased, mask, scale=factor)
 
 
 def _turned_in_chunks(
@@ -252,6 +250,11 @@ def _turned_in_chunks(
     return torch.cat(out, dim=2)
 
 
+def _dense(x: Tensor) -> Tensor:
+    """A tensor whose last axis lies together, as the kernel takes for granted."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def _fuses(q: Tensor, k: Tensor, ctx: "Context") -> bool:
     """Whether `_keyed` can be used: on a CPU, without gradients or a window."""
     plain = q.device.type == "cpu" and not torch.is_grad_enabled()
@@ -278,8 +281,11 @@ def _keyed(
     kernel = getattr(torch.ops.aten, _CPU_KERNEL)
     kind = torch.promote_types(q.dtype, torch.float32)
     factor = v.shape[3] ** -0.5
-    q, k = encoding.rotate(q.to(kind), k.to(kind), q_pos, k_pos, ctx)
-    q, values = _scaled(encoding, q, q_pos, ctx), v.to(kind)
+    turned = encoding.rotate(q.to(kind), k.to(kind), q_pos, k_pos, ctx)
+    if turned[0].shape[3] != v.shape[3]:  # the kernel wants one width
+        return _chunks(encoding, q, k, v, q_pos, k_pos, ctx)
+    q = _scaled(encoding, turned[0], q_pos, ctx)
+    q, k, values = _dense(q), _dense(turned[1]), _dense(v.to(kind))
     by_key = encoding.key_bias(k_pos, ctx).expand(q.shape[0], q.shape[1], -1).contiguous()
     rows, keys = q.shape[2], k.shape[2]
     whole = v.new_empty(*q.shape[:3], v.shape[3])

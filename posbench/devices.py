@@ -25,32 +25,47 @@ def pick(name: str, option: str) -> torch.device:
     return found
 
 
-def make_fast(threads: int | None = None) -> None:
-    """Settings of this process for work on the CPU; before the first parallel computation.
+def make_fast() -> None:
+    """Settings of this process for work on the CPU; to be called before anything is computed.
 
-    `threads` of torch, None = as they are. Numbers below 1e-38 count as 0: a processor handles them
-    a hundred times more slowly, and the weights of far keys under a bias are full of them.
+    Numbers below 1e-38 count as 0: a processor handles them a hundred times more slowly, and the
+    weights of far keys under a bias are full of them. Only threads that torch starts later follow.
+    The C library keeps freed memory for the next step, where it is glibc: it else gives large
+    blocks back at once, and the system clears every page of them anew.
     """
     torch.set_flush_denormal(True)
-    if threads:
-        torch.set_num_threads(threads)
-    _keep_memory()
-
-
-def _keep_memory() -> None:
-    """Have the C library keep freed memory for the next step, where it is glibc.
-
-    It else gives large blocks back at once, and the system clears every page of them anew.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return
     trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, -1)
+    _c_library("mallopt", mmap_max, 0)
+    _c_library("mallopt", trim_threshold, -1)
+
+
+def give_back_memory() -> None:
+    """Return what the C library keeps to the system."""
+    _c_library("malloc_trim", 0)
+
+
+def _c_library(name: str, *arguments: int) -> None:
+    """Call a function that only glibc has; nothing elsewhere."""
+    if platform.libc_ver()[0] == "glibc":
+        with contextlib.suppress(OSError, AttributeError):
+            getattr(ctypes.CDLL(None), name)(*arguments)
+
+
+#: what torch chose when it was loaded
+_THREADS = torch.get_num_threads()
+
+
+def use_threads(count: int | None) -> None:
+    """Threads of torch; None is torch's own choice."""
+    torch.set_num_threads(count or _THREADS)
 
 
 def keep_compiled(folder: Path) -> None:
-    """Keep what torch compiles in a folder that outlives the session, unless the user chose one."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    """Keep what torch compiles in a folder that outlives the session, unless the user chose one.
+
+    Where it cannot be made, torch's own temporary folder serves.
+    """
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from posbench import console, plugins, registry, runs
+from posbench import console, machine, plugins, registry, runs
 from posbench.errors import ConfigError, PosbenchError, RunError
 from posbench.settings import RunConfig, SweepConfig, run_id
 
@@ -126,8 +126,9 @@ def train_job(cfg: DictConfig) -> Outcome:
     """One training job of a sweep; failures come back as an Outcome, so that the others go on."""
     from hydra.core.hydra_config import HydraConfig
 
-    from posbench import train
+    from posbench import devices, train
 
+    devices.make_fast()
     hydra = HydraConfig.get()
     ready = prepare(cfg, hydra.runtime.choices["posenc"])
     folder = str(ready.folder)
@@ -139,6 +140,9 @@ def train_job(cfg: DictConfig) -> Outcome:
         return Outcome(folder, "reused", done.manifest.get("val_loss"))
     argv = ["posbench", "train", *hydra.overrides.task]
     alone = hydra.runtime.choices["hydra/launcher"] == "basic"
+    if not alone and ready.config.train.threads == "auto":
+        together = int(hydra.launcher.get("n_jobs") or 1)
+        ready.config.train.threads = max(1, machine.cores() // max(1, together))
     with console.training(ready.config, ready.folder, alone) as report:
         try:
             record = train.run(ready.config, ready.folder, ready.data, report, argv)

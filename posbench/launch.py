@@ -5,6 +5,7 @@ sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and the tests o
 """
 
 import dataclasses
+import importlib.util
 import itertools
 import typing
 import warnings
@@ -22,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from posbench import jobs, registry, settings, threads
+from posbench import jobs, machine, registry, settings, threads
 from posbench.errors import ConfigError
 from posbench.overrides import items, word, written
 from posbench.parts import plainly
@@ -204,7 +205,7 @@ def train(
         configs = _train_configs(hydra, overrides, multirun)
         ready = [jobs.prepare(cfg, preset) for cfg, preset in configs]
         prepared(ready)
-        overrides = [*overrides, *_sharing(side_by_side, ready)]
+        overrides = [*overrides, *_sharing(side_by_side, ready, overrides)]
         arguments = {
             "config_name": TRAIN,
             "task_function": jobs.train_job,
@@ -217,21 +218,30 @@ def train(
         return [job.return_value for batch in returned for job in batch]
 
 
-def _sharing(side_by_side: str, ready: list[jobs.Prepared]) -> list[str]:
+def _sharing(side_by_side: str, ready: list[jobs.Prepared], overrides: Sequence[str]) -> list[str]:
     """Overrides that have jobs run at the same time, each with its share of the cores."""
     if side_by_side == "1":
         return []
+    for override in _parse(overrides):
+        if override.key_or_group.startswith(("hydra/launcher", "hydra.launcher")):
+            raise ConfigError(f"--jobs={side_by_side} and {override.input_line}: give one of them")
     if side_by_side == "auto":
         largest = max(ready, key=lambda one: one.config.model.n_layers * one.config.model.d_model)
-        choice = threads.side_by_side(largest.config, largest.data.tokenizer.vocab_size)
+        vocabulary = largest.data.tokenizer.vocab_size
+        choice = threads.side_by_side(largest.config, vocabulary, len(ready))
         count, each = choice.jobs, choice.threads
     else:
-        count = int(side_by_side)
-        each = max(1, threads.cores() // count)
+        count = min(int(side_by_side), len(ready))
+        each = max(1, machine.cores() // count)
     own = {one.config.train.threads for one in ready} - {"auto"}
     shared = [] if own else [f"train.threads={each}"]
     if count == 1:
         return shared
+    if importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is None:
+        raise ConfigError(
+            "--jobs needs hydra-joblib-launcher: pip install 'posbench-harness[launch]', or leave "
+            "it out"
+        )
     return ["hydra/launcher=joblib", f"hydra.launcher.n_jobs={count}", *shared]
 
 

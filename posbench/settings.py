@@ -119,7 +119,7 @@ class TrainConfig:
     compile: str = _aside("auto")
 
     def __post_init__(self) -> None:
-        self.compile = self.compile.lower()
+        self.compile = str(self.compile).lower()
         one_of("train.compile", self.compile, COMPILE)
         positive(
             {

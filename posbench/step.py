@@ -5,6 +5,7 @@ import importlib.util
 import os
 import platform
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,12 +144,12 @@ class Stepper:
 
         Each is made and sent off while the device still works on the step before.
         """
-        steps = self.config.train.steps
-        ahead = self._batch(data, first) if first < steps else None
-        for step in range(first, steps):
-            assert ahead is not None
-            yield ahead
-            ahead = self._batch(data, step + 1) if step + 1 < steps else None
+        ready: deque[Batch] = deque()
+        for step in range(first, self.config.train.steps):
+            ready.append(self._batch(data, step))
+            if len(ready) > 1:
+                yield ready.popleft()
+        yield from ready
 
     def _batch(self, data: Dataset, step: int) -> Batch:
         """Inputs, labels [B, L] and positions [B or 1, L, A] of a step."""
@@ -198,8 +199,8 @@ def _missing(device: torch.device) -> str:
 
 
 def _from_compiler(error: Exception) -> bool:
-    """Whether torch.compile raised an error, and not the model or the device."""
+    """Whether torch.compile raised an error, or could not keep its files; not the model."""
     from torch._dynamo.exc import TorchDynamoException
     from torch._inductor.exc import InductorError
 
-    return isinstance(error, TorchDynamoException | InductorError)
+    return isinstance(error, TorchDynamoException | InductorError | OSError)

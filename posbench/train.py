@@ -55,8 +55,9 @@ def run(
     """
     from accelerate import PartialState
 
+    devices.make_fast()
     target = devices.pick(config.train.device, "train.device")
-    devices.make_fast(_threads(config, out, data.tokenizer.vocab_size))
+    devices.use_threads(_threads(config, out, data.tokenizer.vocab_size, target.type))
     state = PartialState(cpu=target.type == "cpu")
     if config.train.batch_size % state.num_processes:
         raise ConfigError(
@@ -96,13 +97,14 @@ def run(
         return record
 
 
-def _threads(config: RunConfig, out: Path, vocab_size: int) -> int | None:
-    """Threads of a run; one that goes on keeps those that it began with."""
-    if (out / runs.MANIFEST).is_file() and runs.checkpoint_folder(out) is not None:
+def _threads(config: RunConfig, out: Path, vocab_size: int, device: str) -> int | None:
+    """Threads of a run; under `auto`, one that goes on keeps those that it began with."""
+    auto = isinstance(config.train.threads, str)
+    if auto and (out / runs.MANIFEST).is_file() and runs.checkpoint_folder(out) is not None:
         before = runs.Run.open(out).manifest.get("environment", {}).get("threads")
         if isinstance(before, int):
             return before
-    return threads.for_run(config, vocab_size)
+    return threads.for_run(config, vocab_size, device)
 
 
 class _Loop:
@@ -120,8 +122,6 @@ class _Loop:
         self.model = models.build(config, data.tokenizer.vocab_size)
         #: seconds that earlier legs of this run took
         self.earlier = 0.0
-        #: seconds that the first step of this leg took, compiling included
-        self.first = 0.0
         self.began = time.perf_counter()
         self.start, states = self._restored()
         self.stepper = Stepper(config, self.model, states)
@@ -139,7 +139,7 @@ class _Loop:
             for step, batch in enumerate(batches, self.start):
                 loss = self.stepper(batch, step)
                 if step == self.start:
-                    self.first = time.perf_counter() - self.began
+                    self._began(time.perf_counter() - self.began)
                 seen += train.batch_size * train.seq_len
                 done = step + 1
                 last = done == train.steps
@@ -177,6 +177,14 @@ class _Loop:
             total += F.cross_entropy(logits, y.flatten(), reduction="sum").item()
         self.model.train()
         return total / labels.numel()
+
+    def _began(self, seconds: float) -> None:
+        """Record how this leg computes, and what its first step took, compiling included."""
+        self.record.update(
+            compiled=self.stepper.compiled,
+            not_compiled=self.stepper.not_compiled,
+            first_step_seconds=round(seconds, 1),
+        )
 
     def close(self) -> None:
         """Free what the run holds in this process."""
@@ -250,8 +258,5 @@ class _Loop:
             seconds=round(seconds, 1),
             tokens_per_s=round(tokens / seconds) if seconds else None,
             device=str(self.stepper.device),
-            compiled=self.stepper.compiled,
-            not_compiled=self.stepper.not_compiled,
-            first_step_seconds=round(self.first, 1),
             weights_sha256=runs.file_sha256(weights),
         )

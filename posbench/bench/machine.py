@@ -1,9 +1,6 @@
 """The machine under measurement: its facts, its threads, and the yardstick of its speed."""
 
 import math
-import os
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +8,7 @@ from typing import Any
 
 import torch
 
-from posbench import devices, runs
+from posbench import devices, machine, runs
 
 #: rows of the square matrices of the yardstick, and products of a sample, by kind of device
 SIZES = {"cpu": (2048, 3), "cuda": (8192, 20)}
@@ -26,8 +23,8 @@ def facts(device: torch.device) -> dict[str, Any]:
     """What a time depends on besides the settings."""
     cuda = device.type == "cuda"
     return {
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
+        "cpu": machine.processor(),
+        "cores": machine.cores(),
         **({"gpu": torch.cuda.get_device_name(device)} if cuda else {}),
         **runs.environment(),
         **runs.code_version(),
@@ -35,24 +32,12 @@ def facts(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
-    """Name of the processor, as the system gives it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.partition(":")[2] for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    if not names and platform.system() == "Darwin":
-        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        names = [subprocess.run(asked, capture_output=True, text=True, check=False).stdout]
-    return (names[0] if names else platform.processor() or platform.machine()).strip()
-
-
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
     """Threads and settings of this process as in a run; the former number of threads afterwards."""
     before = torch.get_num_threads()
-    devices.make_fast(count)
+    devices.make_fast()
+    devices.use_threads(count)
     try:
         yield
     finally:

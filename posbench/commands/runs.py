@@ -38,8 +38,9 @@ def train(
     plugin: Plugins = None,
 ) -> None:
     """Train one run, or a sweep with -m. A finished run is reused, an interrupted one goes on."""
-    from posbench import launch
+    from posbench import devices, launch
 
+    devices.make_fast()
     _check_jobs(jobs, "auto")
     if jobs != "1" and not multirun:
         raise ConfigError(f"--jobs={jobs}: several runs at a time need -m")
@@ -53,14 +54,10 @@ def train(
 
 
 def _check_jobs(jobs: str, *words: str) -> None:
-    """ConfigError for what is no number of processes, or where they cannot be started."""
+    """ConfigError for what is no number of processes."""
     if jobs not in words and (not jobs.isdecimal() or int(jobs) < 1):
         allowed = " or ".join(["a whole number of at least 1", *words])
         raise ConfigError(f"--jobs={jobs}: must be {allowed}")
-    if jobs != "1":
-        from posbench.evaluate import parallel
-
-        parallel.loky()
 
 
 def _announce(ready: "list[jobs.Prepared]") -> None:
@@ -100,11 +97,14 @@ def eval_lengths(
     plugin: Plugins = None,
 ) -> None:
     """Measure trained runs at many test lengths, under one or many rescalings."""
-    from posbench import launch, runs
+    from posbench import devices, launch, runs
     from posbench.evaluate import lengths, parallel
     from posbench.evaluate.plan import plan
 
+    devices.make_fast()
     _check_jobs(jobs)
+    if jobs != "1":
+        parallel.loky()
     given = arguments or []
     places, overrides = _split(given)
     sweeps = launch.sweeps(overrides)

@@ -37,7 +37,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
     if is_finished(folder) and not (folder / CELLS).exists():
         return folder
     with runs.locked(folder):
-        devices.make_fast(todo.eval.threads)
+        devices.use_threads(todo.eval.threads)
         manifest = {
             "status": "running",
             "started": runs.now(),

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from posbench import devices, runs
+from posbench import devices, machine, runs
 from posbench.errors import ConfigError, PosbenchError
 from posbench.evaluate import lengths, score
 from posbench.evaluate.plan import Plan, plan
@@ -48,7 +48,7 @@ def loky() -> Any:
 
 def share(sweeps: Sequence[SweepConfig], jobs: int) -> list[SweepConfig]:
     """The sweeps for one of `jobs` processes at a time: threads and memory that are not given."""
-    threads = max(1, loky().cpu_count() // jobs)
+    threads = max(1, machine.cores() // jobs)
     device = devices.pick(sweeps[0].eval.device, "eval.device")
     memory = score.memory_limit(None, device) / jobs / 2**30
 
@@ -126,6 +126,7 @@ def _round(
 
 def _elsewhere(path: Path, sweeps: list[SweepConfig], parent: int) -> Outcome:
     """Measure one run, in a process of its own, which ends when its parent has."""
+    devices.make_fast()
 
     def report(item: str) -> None:
         if os.getppid() != parent:

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from posbench import attention
+from posbench import attention, devices
 from posbench.data.windows import Window
 from posbench.encodings.base import Context, PositionalEncoding
-from posbench.model import Decoder, mlp_width
+from posbench.flops import mlp_width
+from posbench.model import Decoder
 
 #: scored positions that pass through the output layer at a time
 LOGIT_ROWS = 2048
@@ -73,6 +74,7 @@ def memory_limit(gib: float | None, device: torch.device) -> float:
         return 0.8 * torch.cuda.mem_get_info(device)[0]
     import psutil
 
+    devices.give_back_memory()
     return 0.8 * psutil.virtual_memory().available
 
 

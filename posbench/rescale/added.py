@@ -38,7 +38,8 @@ class PositionMap(PositionalEncoding):
         distance = q_pos[:, None, :, None, 0] - k_pos[:, None, None, :, 0]
         beyond = distance >= self.window
         regions = self._regions(q_pos, k_pos, ctx)
-        for region in self._regions(*self.far(q_pos, k_pos), ctx):
+        anywhere = Context(False, ctx.layer, ctx.window, ctx.prepared)
+        for region in self._regions(*self.far(q_pos, k_pos), anywhere):
             where = beyond if region.where is None else beyond & region.where
             regions.append(region._replace(where=where))
         return regions

@@ -25,7 +25,7 @@ Shapes: B batch, H heads, T time (Tq, Tk), K head width.
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -219,8 +219,9 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, ctx: "Context", factor:
         lambda: create_block_mask(seen, None, None, rows, keys, device=str(q.device)),
     )
     own = q.device.type == "cuda" and not torch.compiler.is_compiling()
-    kernel: Callable[..., Tensor] = _compiled_flex() if own else flex_attention
-    return kernel(q.contiguous(), k.contiguous(), v.contiguous(), biased, mask, scale=factor)
+    kernel: Any = _compiled_flex() if own else flex_attention
+    out: Tensor = kernel(q.contiguous(), k.contiguous(), v.contiguous(), biased, mask, scale=factor)
+    return out
 
 
 def _turned_in_chunks(

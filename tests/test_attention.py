@@ -165,6 +165,45 @@ def test_bias_of_keys_in_float32_at_2048_tokens(gate, rows):
     assert (fast - exact).abs().max() < 5e-6
 
 
+class Odd(PositionalEncoding):
+    """A bias of keys beside a rotation whose results lie otherwise in memory, or are wider."""
+
+    name = "odd"
+
+    def __init__(self, wider):
+        super().__init__(None, shape(HEADS * WIDTH, HEADS, LENGTH))
+        self.wider = wider
+
+    def rotate(self, q, k, q_pos, k_pos, ctx):
+        if self.wider:
+            return torch.cat((q, q[..., :1]), -1), torch.cat((k, k[..., :1]), -1)
+        return q.mT.contiguous().mT, k.mT.contiguous().mT
+
+    def key_bias(self, k_pos, ctx):
+        return (k_pos[..., 0] * 0.3).sin()[:, None]
+
+
+@pytest.mark.parametrize("wider", [True, False])
+@pytest.mark.parametrize("rows", [33, 5])
+def test_bias_of_keys_beside_an_odd_rotation(wider, rows, monkeypatch):
+    encoding, pos = Odd(wider), positions(33)
+    q, k, v = qkv(rows, 33)
+    at = pos[:, 33 - rows :]
+    with torch.no_grad():
+        turned = encoding.rotate(q, k, at, pos, Context(True))
+        sine = [math.sin(0.3 * j) for j in range(33)]
+        scores = turned[0] @ turned[1].mT / math.sqrt(WIDTH)
+        for i in range(rows):
+            for j in range(33):
+                hidden = j > 33 - rows + i
+                scores[:, :, i, j] += -math.inf if hidden else sine[j] - sine[33 - rows + i]
+        slow = scores.softmax(-1) @ v
+        for chunk in (4, 64):
+            monkeypatch.setattr(attention, "CHUNK_ROWS", chunk)
+            fast = attention.attend(encoding, q, k, v, at, pos, Context(True))
+            torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", SURVEY)
 @pytest.mark.parametrize(("rows", "keys"), [(11, 11), (4, 11)])
 @pytest.mark.parametrize("consecutive", [True, False])

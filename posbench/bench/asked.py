@@ -42,6 +42,11 @@ class Asked:
         kept = [w for w in self.overrides if not w.lstrip("+~").startswith("posenc.")]
         return Asked(self.parts, self.schemes, kept, self.eval)
 
+    def for_scheme(self, scheme: str) -> "Asked":
+        """What the options of schemes are meant for: everything but a reference of ours."""
+        own = self.schemes is None or scheme in self.schemes
+        return self if own else self.for_reference()
+
     @property
     def scheme_options(self) -> list[str]:
         """Overrides of what the schemes are made with."""

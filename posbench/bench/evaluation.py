@@ -90,13 +90,61 @@ class Pass:
 
 @dataclass
 class Sweep:
-    """What is measured of one scheme."""
+    """The passes of one scheme; one that takes more than `limit` seconds is taken once."""
 
     scheme: str
+    model: Decoder
+    #: seconds and bytes of a pass
+    limit: float
+    memory: float
+    clock: Clock
     passes: dict[str, Pass] = field(default_factory=dict)
-    #: one pass of those that took longer than the limit
     once: dict[str, float] = field(default_factory=dict)
+    #: what could be taken
     lengths: list[int] = field(default_factory=list)
+
+    def warm(self, lengths: list[int], note: Note, report: Report) -> None:
+        """Take every pass, shortest first, and stop where one took too long or was refused."""
+        name = f"eval/{self.scheme}"
+        for length in lengths:
+            report(f"{self.scheme} {length}")
+            why = self._take(f"{name}/{length}", window(length), length < lengths[-1])
+            if why:
+                note(f"{name}/{length}: {why}")
+            if f"{name}/{length}" in {**self.passes, **self.once}:
+                self.lengths.append(length)
+            if why:
+                return
+        if len(lengths) > 1 and not self.model.sampler.random_test:
+            report(f"{self.scheme} prefix")
+            why = self._take(f"{name}/prefix", window(lengths[-1], lengths), False)
+            if why:
+                note(f"{name}/prefix: {why}")
+
+    def _take(self, name: str, readings: list[Window], more: bool) -> str:
+        """Take a pass and keep it for the rounds; why no longer one is to be taken, else empty."""
+        length = len(readings[0].inputs)
+        if not self._has_positions(length):
+            return f"no positions for {length} tokens; longer lengths were left out"
+        one = Pass(self.model, readings, self.memory, self.clock)
+        try:
+            seconds = one()
+        except score.OutOfMemory:
+            return "needs more memory than is allowed; longer lengths were left out"
+        except Exception as error:
+            return reason(error)
+        if seconds <= self.limit:
+            one.count = repetitions(seconds)
+            self.passes[name] = one
+            return ""
+        self.once[name] = seconds
+        return f"took {seconds:.3g} s, so longer lengths were left out (--limit)" if more else ""
+
+    def _has_positions(self, length: int) -> bool:
+        """Whether sampler and encoding are defined for sequences of this length."""
+        sampler, most = self.model.sampler, self.model.posenc.max_length
+        drawn = sampler.max_length is None or length <= sampler.max_length
+        return drawn and (most is None or sampler.span(length) <= most)
 
 
 def prepare(asked: Asked, note: Note) -> dict[str, RunConfig]:
@@ -104,9 +152,8 @@ def prepare(asked: Asked, note: Note) -> dict[str, RunConfig]:
     ready: dict[str, RunConfig] = {}
     problems = []
     for scheme in schemes(asked):
-        source = asked if scheme in (asked.schemes or ()) else asked.for_reference()
         try:
-            config = source.config(scheme)
+            config = asked.for_scheme(scheme).config(scheme)
             models.build_posenc(config)
         except PosbenchError as error:
             problems.append(error)
@@ -134,9 +181,8 @@ def measure(
     with threads(asked.eval.threads):
         product = MatrixProduct(device, torch.float32, clock)
         for scheme, config in ready.items():
-            sweeps.append(Sweep(scheme))
-            built = model(config, device)
-            _warm(sweeps[-1], built, asked, bytes_allowed, limit, note, report, clock)
+            sweeps.append(Sweep(scheme, model(config, device), limit, bytes_allowed, clock))
+            sweeps[-1].warm(asked.eval.lengths or [], note, report)
         subjects: dict[str, Callable[[], float]] = {YARDSTICK: product}
         for sweep in sweeps:
             subjects |= sweep.passes
@@ -166,55 +212,6 @@ def settings(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _warm(
-    sweep: Sweep,
-    built: Decoder,
-    asked: Asked,
-    bytes_allowed: float,
-    limit: float,
-    note: Note,
-    report: Report,
-    clock: Clock,
-) -> None:
-    """Take every pass once, shortest first, and stop where one took too long or was refused."""
-    lengths = asked.eval.lengths or []
-    wanted = {f"eval/{sweep.scheme}/{length}": window(length) for length in lengths}
-    if len(lengths) > 1 and not built.sampler.random_test:
-        wanted[f"eval/{sweep.scheme}/prefix"] = window(lengths[-1], lengths)
-    for name, readings in wanted.items():
-        length = len(readings[0].inputs)
-        report(name.removeprefix("eval/"))
-        if not _has_positions(built, length):
-            note(f"{name}: no positions for {length} tokens; longer lengths were left out")
-            return
-        one = Pass(built, readings, bytes_allowed, clock)
-        try:
-            seconds = one()
-        except score.OutOfMemory:
-            note(f"{name}: needs more memory than is allowed; longer lengths were left out")
-            return
-        except Exception as error:
-            note(f"{name}: {reason(error)}")
-            return
-        if name.endswith(str(length)):
-            sweep.lengths.append(length)
-        if seconds <= limit:
-            one.count = repetitions(seconds)
-            sweep.passes[name] = one
-            continue
-        sweep.once[name] = seconds
-        if length < lengths[-1]:
-            note(f"{name}: took {seconds:.3g} s, so longer lengths were left out (--limit)")
-            return
-
-
-def _has_positions(built: Decoder, length: int) -> bool:
-    """Whether sampler and encoding are defined for sequences of this length."""
-    span, most = built.sampler.span(length), built.posenc.max_length
-    drawn = built.sampler.max_length
-    return (drawn is None or length <= drawn) and (most is None or span <= most)
-
-
 def _measurements(sweep: Sweep, times: dict[str, list[float]], asked: Asked) -> list[Measurement]:
     """The passes of a scheme, and their sum where none is missing."""
     prefix, whole = f"eval/{sweep.scheme}/prefix", f"eval/{sweep.scheme}/sweep"
@@ -239,9 +236,9 @@ def _memory(sweep: Sweep, asked: Asked, note: Note, report: Report) -> list[Meas
     for length in sweep.lengths:
         name = f"memory/{sweep.scheme}/{length}"
         report(name)
-        source = asked if sweep.scheme in (asked.schemes or ()) else asked.for_reference()
+        words = asked.for_scheme(sweep.scheme).overrides
         try:
-            taken = memory.ask(source.overrides, sweep.scheme, length, asked.eval)
+            taken = memory.ask(words, sweep.scheme, length, asked.eval)
         except memory.MemoryUnknown as error:
             note(f"{name}: {error}")
             continue

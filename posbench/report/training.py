@@ -46,10 +46,17 @@ def write_training(runs: Sequence[Run], out: Path) -> str:
     table = training_table(runs)
     write_atomic(out / "training.csv", table.to_csv(index=False, lineterminator="\n"))
     shown = [
-        [r.differs or r.run, f"{r.tokens / 1e6:.2f}", f"{r.val_loss:.4f}", f"{r.seconds:.0f}",
-         f"{r.share:.2f}", f"{r.tokens_per_s:,}", "yes" if r.compiled else "no"]
-        for r in table.itertuples()
-    ]  # fmt: skip
+        [
+            row["differs"] or row["run"],
+            f"{row['tokens'] / 1e6:.2f}",
+            f"{row['val_loss']:.4f}",
+            f"{row['seconds']:.0f}",
+            f"{row['share']:.2f}",
+            f"{row['tokens_per_s']:,}",
+            "yes" if row["compiled"] else "no",
+        ]
+        for row in table.to_dict("records")
+    ]
     heads = ["run", "Mtok", "val loss", "s", "share", "tok/s", "comp."]
     return tabulate(
         shown, heads, tablefmt="plain", disable_numparse=True, maxcolwidths=[28, *[None] * 6]

@@ -180,7 +180,7 @@ class Odd(PositionalEncoding):
         return q.mT.contiguous().mT, k.mT.contiguous().mT
 
     def key_bias(self, k_pos, ctx):
-        return (k_pos[..., 0] * 0.3).sin()[:, None]
+        return (k_pos[..., 0].double() * 0.3).sin()[:, None]
 
 
 @pytest.mark.parametrize("wider", [True, False])

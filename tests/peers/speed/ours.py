@@ -48,7 +48,7 @@ def settings(task: Task) -> RunConfig:
 def start(task: Task) -> loop.Steps:
     """Steps of `train`, on the batches that all contestants read."""
     config = settings(task)
-    devices.make_fast(task.threads)
+    devices.make_fast()
     model = models.build(config, task.shape.vocabulary)
     stepper, data, count = Stepper(config, model), loop.batches(task), itertools.count()
 
@@ -65,7 +65,7 @@ def start(task: Task) -> loop.Steps:
 
 def scorer(task: Task) -> Callable[[Tensor], Tensor]:
     """As evaluation does it for the same targets: the last layer and the logits of those only."""
-    devices.make_fast(task.threads)
+    devices.make_fast()
     model = models.build(settings(task), task.shape.vocabulary).eval()
 
     def score(window: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ reproduce-all: $(READY)  ## Train, sweep and report every scheme (EXPERIMENT=dem
 quality: $(READY)  ## Which optimizer and rate reach the loss of 1,000 plain AdamW steps soonest
 	@set -e; train="$(BIN)/posbench train experiment=quality runs_root=$(RUNS) -m -j 2"; \
 	$$train train.compile=false train.lr=0.0024,0.0047 || [ $$? -eq 1 ]; \
-	$$train train.compile=true optimizer=muon train.steps=650,750 train.lr=0.0024,0.0047 || \
+	$$train train.compile=true optimizer=muon train.steps=700 train.lr=0.0024,0.0047 || \
 	  [ $$? -eq 1 ]; \
 	$(BIN)/posbench report quality --training --runs-root $(RUNS) --out $(RUNS)/reference/quality
 

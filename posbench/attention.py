@@ -19,6 +19,7 @@ of it. The kernel follows from the hooks that the encoding defines:
 - everything else: `_chunks`, the formula written out, in chunks of queries that hold a bounded
   number of scores, in float32 or better.
 
+One file, although long: the kernels share chunk sizes, masks and the rule that chooses among them.
 Shapes: B batch, H heads, T time (Tq, Tk), K head width.
 """
 

@@ -1,6 +1,6 @@
 """The only file that runs Hydra: composing, checking and launching.
 
-Everything is composed and checked before Hydra's `run` or `multirun` is called. Those two methods
+One file for that reason. Everything is composed and checked before Hydra's `run` or `multirun` is called. Those two methods
 sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and the tests of both modes.
 """
 

@@ -98,7 +98,7 @@ def test_the_error_of_a_run_that_is_alone_keeps_its_exit_code(
 def test_a_share_is_what_is_not_given(
     sweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel.loky(), "cpu_count", lambda: 7)
+    monkeypatch.setattr(parallel.machine, "cores", lambda: 7)
     monkeypatch.setattr(parallel.score, "memory_limit", lambda gib, device: 6.0 * 2**30)
     open_, given = sweep(threads=None), sweep(threads=5, memory_limit=2.0)
     (own,) = parallel.share([open_], 3)

@@ -138,5 +138,5 @@ def test_it_writes_the_tables_and_their_numbers(tmp_path, monkeypatch, capsys):
     assert out.read_text(encoding="utf-8") in capsys.readouterr().out
     numbers = json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))
     assert numbers["training"][0]["rows"][OURS]["samples"] == [0.5, 0.25]
-    assert numbers["machine"]["threads"] == driver.cores()
+    assert numbers["machine"]["threads"] == driver.machine.cores()
     assert driver.rounded({"a": [1 / 3, 2]}) == {"a": [0.333333, 2]}

@@ -17,6 +17,7 @@ from peers.environments import PEERS, ROOT, NotInstalled, ready
 from peers.speed import report
 from peers.speed.bench import QUICK, Bench, Size
 from peers.speed.measure import everything
+from posbench import machine
 from posbench.bench.alternate import WorkerError
 
 OUT = ROOT / "runs" / "reference" / "speed.md"
@@ -42,16 +43,6 @@ def pythons(folder: Path, say: Any) -> tuple[dict[str, Path], dict[str, str]]:
     return found | dict.fromkeys(("ours", "nanogpt", "product"), shared), absent
 
 
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def rounded(value: Any) -> Any:
     """Floats at six digits."""
     if isinstance(value, float):
@@ -61,11 +52,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     return value
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -94,13 +80,13 @@ def main(arguments: Iterable[str] | None = None) -> int:
         absent["nanogpt"] = "not given (NANOGPT= names a local checkout)"
     began, load = time.perf_counter(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with tempfile.TemporaryDirectory(prefix="posbench-speed-") as folder:
-        bench = Bench(own, absent, Path(folder), cores(), size, checkout, say)
+        bench = Bench(own, absent, Path(folder), machine.cores(), size, checkout, say)
         try:
             record = everything(bench)
         except (WorkerError, SubprocessError) as error:
             raise SystemExit(f"peers.speed: {error}") from None
     record["machine"] = {
-        "processor": processor(),
+        "processor": machine.processor(),
         "threads": bench.threads,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -1,7 +1,7 @@
 """The only file that runs Hydra: composing, checking and launching.
 
-One file for that reason. Everything is composed and checked before Hydra's `run` or `multirun` is called. Those two methods
-sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and the tests of both modes.
+Hence one long file. All is composed and checked before Hydra's `run` or `multirun` is called.
+Those two sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and tests of both modes.
 """
 
 import dataclasses

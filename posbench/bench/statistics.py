@@ -52,9 +52,10 @@ def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[flo
 def paired(samples: Sequence[float], reference: Sequence[float]) -> Ratio:
     """Median over rounds of the ratio within a round, with its interval.
 
-    Where the two do not have the same rounds it is the ratio of their medians, without one.
+    Where the two do not have the same rounds, or one only, it is the ratio of their medians,
+    without one.
     """
-    if len(samples) != len(reference):
+    if len(samples) != len(reference) or len(samples) == 1:
         return Ratio(median(samples) / median(reference))
     quotients = [a / b for a, b in zip(samples, reference, strict=True)]
     return Ratio(median(quotients), *median_interval(quotients))

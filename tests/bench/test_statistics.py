@@ -55,6 +55,7 @@ def test_paired_ratios_are_formed_within_a_round() -> None:
 def test_without_common_rounds_it_is_the_ratio_of_medians() -> None:
     found = statistics.paired([6.0], [1.0, 2.0, 30.0])
     assert found.value == 3.0 and math.isnan(found.low) and found.side == 0
+    assert math.isnan(statistics.paired([6.0], [2.0]).low)
 
 
 @settings(max_examples=60)

@@ -102,6 +102,10 @@ def compare(new: Result, old: Result) -> Comparison:
         for key in (*MACHINE, *VERSIONS)
         if new.environment.get(key) != old.environment.get(key)
     ]
+    for one in new.measurements:
+        now, then = (m.facts.get("threads") if m else None for m in (one, before.get(one.name)))
+        if then is not None and now != then:
+            remarks.append(f"{one.name}: {now} threads, and {then} before")
     if elsewhere:
         remarks.append("another machine: only ratios to the yardstick decide")
     return Comparison(

@@ -19,7 +19,7 @@ from posbench.bench import asked as asking
 from posbench.bench import memory
 from posbench.bench.alternate import alternate
 from posbench.bench.asked import Asked
-from posbench.bench.machine import Clock, MatrixProduct, repetitions, synchronise, threads
+from posbench.bench.machine import Clock, MatrixProduct, as_in_a_run, repetitions, synchronise
 from posbench.bench.result import SECONDS, Measurement
 from posbench.bench.training import Note, Report, reason
 from posbench.data.windows import Window
@@ -178,7 +178,7 @@ def measure(
     device = devices.pick(asked.eval.device, "eval.device")
     bytes_allowed = score.memory_limit(asked.eval.memory_limit, device)
     sweeps: list[Sweep] = []
-    with threads(asked.eval.threads):
+    with as_in_a_run(asked.eval.threads):
         product = MatrixProduct(device, torch.float32, clock)
         for scheme, config in ready.items():
             sweeps.append(Sweep(scheme, model(config, device), limit, bytes_allowed, clock))

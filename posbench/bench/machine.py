@@ -33,7 +33,7 @@ def facts(device: torch.device) -> dict[str, Any]:
 
 
 @contextmanager
-def threads(count: int | None) -> Iterator[None]:
+def as_in_a_run(count: int | None) -> Iterator[None]:
     """Threads and settings of this process as in a run; the former number of threads afterwards."""
     before = torch.get_num_threads()
     devices.make_fast()
@@ -67,6 +67,7 @@ class MatrixProduct:
         shape = self.size, self.size
         self.a, self.b = (torch.rand(shape, generator=generator).to(device, dtype) for _ in "ab")
         self.out = torch.empty_like(self.a)
+        self.threads = torch.get_num_threads()
         self()
 
     @property
@@ -78,7 +79,12 @@ class MatrixProduct:
     def facts(self) -> dict[str, Any]:
         """What the table says about it."""
         dtype = str(self.a.dtype).removeprefix("torch.")
-        return {"operations": self.operations, "size": self.size, "dtype": dtype}
+        return {
+            "operations": self.operations,
+            "size": self.size,
+            "dtype": dtype,
+            "threads": self.threads,
+        }
 
     def __call__(self) -> float:
         synchronise(self.device)

@@ -80,7 +80,7 @@ def _taken(task: dict[str, Any]) -> int:
     from posbench.bench import asked, evaluation, machine
 
     device = devices.pick(task["device"], "eval.device")
-    with machine.threads(task["threads"]):
+    with machine.as_in_a_run(task["threads"]):
         model = evaluation.model(asked.read(task["words"]).config(task["scheme"]), device)
         short, whole = (
             evaluation.Pass(model, evaluation.window(n), float("inf"))

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from posbench import devices, flops, jobs, registry
+from posbench import devices, flops, jobs, registry, threads
 from posbench import model as models
 from posbench.bench import asked as asking
 from posbench.bench.alternate import alternate
 from posbench.bench.asked import Asked
-from posbench.bench.machine import Clock, MatrixProduct, repetitions, synchronise, threads
+from posbench.bench.machine import Clock, MatrixProduct, as_in_a_run, repetitions, synchronise
 from posbench.bench.result import SECONDS, Measurement
 from posbench.data.dataset import Dataset
 from posbench.errors import PosbenchError
@@ -99,7 +99,7 @@ def measure(
         note(f"{name}: {reason(error)}")
 
     with (
-        threads(config.train.threads if isinstance(config.train.threads, int) else None),
+        as_in_a_run(threads.for_run(config, data.tokenizer.vocab_size, device.type)),
         torch._dynamo.config.patch(recompile_limit=VARIANTS, accumulated_recompile_limit=VARIANTS),
     ):
         try:

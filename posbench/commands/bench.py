@@ -18,8 +18,9 @@ def bench(
         typer.Argument(
             metavar="[train|eval|startup|all] [OVERRIDES]",
             help="What to measure, then overrides as of `posbench train`. posenc=a,b,c names the "
-            "schemes: for steps they are compared with none (default: all schemes), for passes by "
-            "length with rope (default: rope alone). eval.lengths, eval.threads, eval.device and "
+            "schemes: for steps they are compared with none (default: all schemes, which takes "
+            "minutes, less with train.compile=false), for passes by length with rope (default: "
+            "rope alone). eval.lengths, eval.threads, eval.device and "
             "eval.memory_limit are heeded too.",
             autocompletion=complete.bench,
             show_default=False,
@@ -57,9 +58,11 @@ def bench(
         raise ConfigError(f"--limit={limit:g}: must be above 0 (seconds)")
     if out is not None and (out.is_dir() or (out.parent.exists() and not out.parent.is_dir())):
         raise ConfigError(f"--out={out}: a file is to be written, and this cannot be one")
+    from posbench import devices
     from posbench.bench import tables
     from posbench.bench.run import run
 
+    devices.make_fast()
     result, compared = run(arguments or [], rounds, limit, against, console.steps)
     if out is not None:
         result.write(out)

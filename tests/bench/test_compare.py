@@ -130,6 +130,13 @@ def test_what_only_one_side_has_is_listed() -> None:
     assert json.loads(json.dumps(found.plain(), allow_nan=False))["only_new"] == ["train/b/eager"]
 
 
+def test_other_numbers_of_threads_are_remarked() -> None:
+    """`train.threads=auto` may choose anew."""
+    new, old = result([1.0], [1.0]), result([1.0], [1.0])
+    new.measurements[0].facts["threads"], old.measurements[0].facts["threads"] = 1, 2
+    assert compare.compare(new, old).remarks == ["train/matmul: 1 threads, and 2 before"]
+
+
 def test_other_settings_are_refused_by_name() -> None:
     old = result([1.0], [1.0])
     compare.check(SETTINGS, old, "--against=f")

@@ -71,7 +71,7 @@ def _heading(result: Result, part: str, yardstick: Measurement | None) -> list[s
         low, high = quartiles(rates)
         lines.append(
             f"matrix product {n} x {n} {yardstick.facts['dtype']}: {median(rates):,.0f} GFLOP/s "
-            f"({low:,.0f} to {high:,.0f}), {yardstick.facts['threads']} threads, "
+            f"({low:,.0f} to {high:,.0f}), threads: {yardstick.facts['threads']}, "
             f"rounds: {len(rates)}"
         )
     return [*lines, HOW, ""]

@@ -63,8 +63,11 @@ def use_threads(count: int | None) -> None:
 def keep_compiled(folder: Path) -> None:
     """Keep what torch compiles in a folder that outlives the session, unless the user chose one.
 
-    Where it cannot be made, torch's own temporary folder serves.
+    Where it cannot be made, or has a space in its name, which the C++ compiler's command does not
+    bear, torch's own temporary folder serves.
     """
+    if " " in str(folder):
+        return
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):

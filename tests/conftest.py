@@ -57,6 +57,14 @@ def prose(seed: int, size: int) -> str:
     return "".join(text)
 
 
+@pytest.fixture(autouse=True)
+def tiny_numbers_count() -> None:
+    """A run in this process has numbers below 1e-38 count as 0, which hypothesis does not bear."""
+    import torch
+
+    torch.set_flush_denormal(False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keeps the user's own cache out of the tests."""

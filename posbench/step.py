@@ -22,7 +22,7 @@ from posbench.settings import RunConfig
 
 #: operations of a run from which on compiling pays for itself, by kind of device. On two CPU cores
 #: it takes 15 to 40 s and saves a quarter to a third of the time
-WORTH_COMPILING = {"cpu": 8e12, "cuda": 5e15}
+WORTH_COMPILING = {"cpu": 2e13, "cuda": 5e15}
 
 Batch = tuple[Tensor, Tensor, Tensor]
 

@@ -9,6 +9,7 @@ every option and its check is found in one place.
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -200,6 +201,20 @@ class RunConfig:
         if self.train.lr is None:
             self.train.lr = 0.6 / self.model.d_model
         self.preset = self.preset or str(self.posenc.name)
+        shape = getattr(self.data, "shape", None)
+        if shape is not None:
+            self.train.seq_len = _tokens_of(list(shape), self.train.seq_len)
+
+
+def _tokens_of(shape: list[int], given: int) -> int:
+    """Tokens of a picture or clip; refuses a training length that is given and contradicts it."""
+    tokens = math.prod(shape)
+    if given not in (tokens, TrainConfig.seq_len):
+        raise ConfigError(
+            f"train.seq_len={given}: data.shape={shape} gives {tokens} tokens; leave train.seq_len "
+            "out"
+        )
+    return tokens
 
 
 @dataclass
@@ -208,6 +223,8 @@ class EvalConfig:
 
     #: test lengths in tokens; null = 1/2, 1, 2, 4, 8 and 16 times the training length
     lengths: list[int] | None = None
+    #: pictures and clips instead: test extents such as 24x24 or 8x16x16; null = the data's own
+    shapes: list[str] | None = None
     #: the first n documents of the targets file; null = all
     docs: int | None = None
     #: blocks of scored tokens in each document; null = 4, or as many as the targets hold
@@ -273,6 +290,10 @@ class Geometry:
     train_length: int
     #: positions that training may draw are below it; 0 = train_length
     span: int = 0
+    #: extent of a training example along each axis; () = text, (train_length,)
+    train_shape: tuple[int, ...] = ()
+    #: axes along which tests may be longer than training; () = all
+    growing: tuple[bool, ...] = ()
 
     @property
     def positions(self) -> int:
@@ -282,11 +303,25 @@ class Geometry:
     def head_dim(self) -> int:
         return self.d_model // self.n_heads
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of a training example along each of its axes."""
+        return self.train_shape or (self.train_length,)
+
+    @property
+    def grows(self) -> tuple[bool, ...]:
+        """Whether tests may be longer than training, for each axis."""
+        return self.growing or (True,) * len(self.shape)
+
 
 def geometry(config: RunConfig, span: int = 0) -> Geometry:
     """The geometry that a run's settings describe; `span` as its sampler gives it."""
-    m = config.model
-    return Geometry(m.d_model, m.n_heads, m.n_layers, config.train.seq_len, span)
+    m, data = config.model, config.data
+    shape = tuple(getattr(data, "shape", ()))
+    growing = tuple(getattr(data, "growing", ()))
+    return Geometry(
+        m.d_model, m.n_heads, m.n_layers, config.train.seq_len, span, shape, growing
+    )
 
 
 def check_name(option: str, value: str) -> None:

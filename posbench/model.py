@@ -19,10 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posbench import registry
+from posbench import grid, registry
 from posbench.encodings.base import Context, PositionalEncoding, Tied
 from posbench.errors import ConfigError, RunError
 from posbench.flops import mlp_width
+from posbench.grid import Shape
 from posbench.positions.base import PositionSampler
 from posbench.seeds import seeded
 from posbench.settings import ModelConfig, RunConfig, geometry
@@ -147,11 +148,26 @@ class Decoder(nn.Module):
         self.embed_scale = math.sqrt(config.d_model) if scale is None else scale
         self.posenc = posenc
         self.sampler = sampler
+        #: positions are coordinates; else they are indices, in raster order where there are axes
+        axes = len(posenc.geometry.shape)
+        self.on_a_grid = axes > 1 and axes in posenc.axes
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.final_norm = norm(config, config.d_model)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
         if config.tied:
             self.head.weight = self.embedding.weight
+
+    def positions(self, shape: Shape, draw: int = 0) -> Tensor:
+        """Test positions [1, T, A] of a text (T,), picture or clip, in raster order."""
+        if self.on_a_grid:
+            return grid.coordinates(shape)
+        return self.sampler.testing(grid.count(shape), draw)
+
+    def training_positions(self, batch: int, shape: Shape, seed: int, step: int) -> Tensor:
+        """Positions [batch or 1, T, A] of a training step: a function of (seed, step)."""
+        if self.on_a_grid:
+            return grid.coordinates(shape)
+        return self.sampler.training(batch, grid.count(shape), seed, step)
 
     def tokens(self, tokens_BT: Tensor) -> Tensor:
         """Token stream [B, T, D] before any position is added; unit rms at the start."""
@@ -173,10 +189,9 @@ class Decoder(nn.Module):
         """
         posenc = self.posenc if posenc is None else posenc
         length = tokens_BT.shape[1]
-        pos_BTA = (self.sampler.testing(length) if pos_BTA is None else pos_BTA).to(
-            tokens_BT.device
-        )
-        ctx = Context(self.sampler.consecutive)
+        pos_BTA = self.positions((length,)) if pos_BTA is None else pos_BTA
+        pos_BTA = pos_BTA.to(tokens_BT.device)
+        ctx = Context(self.sampler.consecutive and pos_BTA.shape[-1] == 1)
         x_BTD = posenc.embed(self.tokens(tokens_BT), pos_BTA)
         last = None
         if scored_S is not None and scored_S.tolist() == list(range(length))[-len(scored_S) :]:
@@ -211,10 +226,16 @@ def build_posenc(config: RunConfig) -> PositionalEncoding:
     encoding: PositionalEncoding = registry.get("posenc", config.posenc.name)(
         config.posenc, geometry(config, sampler.span(config.train.seq_len))
     )
-    if sampler.axes not in encoding.axes:
+    axes = len(encoding.geometry.shape)
+    if axes not in encoding.axes and 1 not in encoding.axes:
         raise ConfigError(
-            f"positions={sampler.name} gives positions of {sampler.axes} axes; "
-            f"posenc={encoding.name} understands {' or '.join(map(str, encoding.axes))}"
+            f"posenc={encoding.name} needs positions of {' or '.join(map(str, encoding.axes))} "
+            f"axes; data={config.data.name} has {axes}"
+        )
+    if axes > 1 and axes in encoding.axes and not sampler.consecutive:
+        raise ConfigError(
+            f"positions={sampler.name} draws positions of one axis; use positions=standard with "
+            f"posenc={encoding.name} on data={config.data.name}"
         )
     return encoding
 

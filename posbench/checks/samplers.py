@@ -38,11 +38,11 @@ def _draws(subject: Sampler) -> list[tuple[str, int, Tensor]]:
 
 @check("positions")
 def shape(subject: Sampler) -> Measured:
-    """Whole numbers [batch or 1, T, axes]"""
+    """Whole numbers [batch or 1, T, 1]"""
     found = []
     for what, length, pos in _draws(subject):
         batches = (1, BATCH) if what.startswith("seed") else (1,)
-        if pos.ndim != 3 or pos.shape[0] not in batches or pos.shape[1] != length:
+        if pos.ndim != 3 or pos.shape[0] not in batches or pos.shape[1:] != (length, 1):
             found.append(f"{what}: shape {tuple(pos.shape)}")
         elif pos.dtype != torch.int64:
             found.append(f"{what}: {pos.dtype}")

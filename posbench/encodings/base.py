@@ -158,7 +158,8 @@ class PositionalEncoding(nn.Module):
     monotone: bool = False
     #: torch.compile takes it, in seconds rather than minutes
     compilable: bool = True
-    #: numbers of position axes it understands
+    #: numbers of position axes it understands; where it does not understand those of the data but
+    #: takes one, it is given the index in raster order
     axes: tuple[int, ...] = (1,)
     #: which of HOOKS it defines (set when a class is made; a combined scheme sets its own)
     hooks: frozenset[str] = frozenset()
@@ -192,6 +193,14 @@ class PositionalEncoding(nn.Module):
     def query_init_scale(self) -> float:
         """Factor on the initial query projection (T5 folds 1/sqrt(K) into it)."""
         return 1.0
+
+    def defined_for(self, shape: tuple[int, ...]) -> bool:
+        """Whether every position of a text, picture or clip of this shape has a meaning to it."""
+        return self.max_length is None or math.prod(shape) <= self.max_length
+
+    def measured_at(self, shape: tuple[int, ...]) -> "PositionalEncoding":
+        """What a rescaling is applied to: itself, or a copy that knows the extents of the test."""
+        return self
 
     def tied(self) -> list[Tied]:
         """Hyper-parameters that follow the training length."""

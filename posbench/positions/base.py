@@ -19,8 +19,6 @@ class PositionSampler:
     paper: ClassVar[str] = ""
     #: neighbours always differ by one
     consecutive: ClassVar[bool] = False
-    #: axes of a position
-    axes: ClassVar[int] = 1
     #: test positions are drawn too, so that a result is a mean over draws
     random_test: ClassVar[bool] = False
 
@@ -46,7 +44,7 @@ class PositionSampler:
         return length
 
     def draw(self, batch: int, length: int, generator: torch.Generator, training: bool) -> Tensor:
-        """Positions [batch or 1, length, axes], ascending."""
+        """Positions [batch or 1, length, 1], ascending."""
         raise NotImplementedError
 
     def training(self, batch: int, length: int, seed: int, step: int) -> Tensor:
@@ -54,5 +52,5 @@ class PositionSampler:
         return self.draw(batch, length, seeded(seed, f"positions:{step}"), True)
 
     def testing(self, length: int, draw: int = 0) -> Tensor:
-        """Positions [1, length, axes] of the test: a function of (length, number of the draw)."""
+        """Positions [1, length, 1] of the test: a function of (length, number of the draw)."""
         return self.draw(1, length, seeded(draw, f"test positions:{length}"), False)

@@ -96,7 +96,6 @@ def sweep_config(cfg: DictConfig) -> SweepConfig:
 def prepare(cfg: DictConfig, preset: str) -> Prepared:
     """Check everything a run needs: settings, the scheme on this model, data, device."""
     from posbench import devices, model
-    from posbench.data import windows
 
     config = run_config(cfg, preset)
     encoding = model.build_posenc(config)
@@ -104,8 +103,8 @@ def prepare(cfg: DictConfig, preset: str) -> Prepared:
         config.preset = encoding.label  # says what a combined scheme consists of
     devices.pick(config.train.device, "train.device")
     data = _dataset(OmegaConf.to_yaml(OmegaConf.structured(config.data), sort_keys=True))
-    windows.validation_windows(data, config.train.seq_len, 1)
-    windows.training_batch(data, config.train.seq_len, 1, 0, 0)
+    data.validation_windows(config.shape, 1)
+    data.training_batch(config.shape, 1, 0, 0)
     config.data = registry.get("data", config.data.name).located(config.data)
     identity = run_id(config, data.content_sha256, plugins.used(config))
     folder = Path(config.runs_root) / config.name / identity

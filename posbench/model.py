@@ -148,9 +148,6 @@ class Decoder(nn.Module):
         self.embed_scale = math.sqrt(config.d_model) if scale is None else scale
         self.posenc = posenc
         self.sampler = sampler
-        #: positions are coordinates; else they are indices, in raster order where there are axes
-        axes = len(posenc.geometry.shape)
-        self.on_a_grid = axes > 1 and axes in posenc.axes
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.final_norm = norm(config, config.d_model)
         self.head = nn.Linear(config.d_model, vocab_size, bias=False)
@@ -159,13 +156,13 @@ class Decoder(nn.Module):
 
     def positions(self, shape: Shape, draw: int = 0) -> Tensor:
         """Test positions [1, T, A] of a text (T,), picture or clip, in raster order."""
-        if self.on_a_grid:
+        if self.posenc.on_a_grid:
             return grid.coordinates(shape)
         return self.sampler.testing(grid.count(shape), draw)
 
     def training_positions(self, batch: int, shape: Shape, seed: int, step: int) -> Tensor:
         """Positions [batch or 1, T, A] of a training step: a function of (seed, step)."""
-        if self.on_a_grid:
+        if self.posenc.on_a_grid:
             return grid.coordinates(shape)
         return self.sampler.training(batch, grid.count(shape), seed, step)
 
@@ -232,7 +229,7 @@ def build_posenc(config: RunConfig) -> PositionalEncoding:
             f"posenc={encoding.name} needs positions of {' or '.join(map(str, encoding.axes))} "
             f"axes; data={config.data.name} has {axes}"
         )
-    if axes > 1 and axes in encoding.axes and not sampler.consecutive:
+    if encoding.on_a_grid and not sampler.consecutive:
         raise ConfigError(
             f"positions={sampler.name} draws positions of one axis; use positions=standard with "
             f"posenc={encoding.name} on data={config.data.name}"

@@ -193,6 +193,11 @@ class RunConfig:
     #: the option of the group posenc that was chosen (a scheme's name or a preset's)
     preset: str = _aside("")
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent of a training example along each axis: (L,) for text."""
+        return tuple(getattr(self.data, "shape", None) or (self.train.seq_len,))
+
     def __post_init__(self) -> None:
         one_of("tier", self.tier, TIERS)
         if self.seed < 0:
@@ -316,11 +321,9 @@ class Geometry:
 
 def geometry(config: RunConfig, span: int = 0) -> Geometry:
     """The geometry that a run's settings describe; `span` as its sampler gives it."""
-    m, data = config.model, config.data
-    shape = tuple(getattr(data, "shape", ()))
-    growing = tuple(getattr(data, "growing", ()))
+    m, growing = config.model, tuple(getattr(config.data, "growing", ()))
     return Geometry(
-        m.d_model, m.n_heads, m.n_layers, config.train.seq_len, span, shape, growing
+        m.d_model, m.n_heads, m.n_layers, config.train.seq_len, span, config.shape, growing
     )
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posbench import devices, flops, optim
-from posbench.data import cache, windows
+from posbench.data import cache
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError
 from posbench.model import Decoder
@@ -154,10 +154,12 @@ class Stepper:
     def _batch(self, data: Dataset, step: int) -> Batch:
         """Inputs, labels [B, L] and positions [B or 1, L, A] of a step."""
         train, seed = self.config.train, self.config.seed
-        whole = windows.training_batch(data, train.seq_len, train.batch_size, seed, step)
+        shape = self.config.shape
+        whole = data.training_batch(shape, train.batch_size, seed, step)
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         inputs, labels = (torch.from_numpy(a[rank::world]) for a in whole)
-        pos = self.model.sampler.training(train.batch_size, train.seq_len, seed, step)
+        pos = self.model.training_positions(train.batch_size, shape, seed, step)
+        pos = pos[:, : inputs.shape[1]]
         pos = pos if len(pos) == 1 else pos[rank::world]
         return self._sent(inputs), self._sent(labels), self._sent(pos)
 

@@ -138,7 +138,7 @@ def _rate(config: RunConfig, vocab_size: int, threads: int) -> float:
     stepper = Stepper(trial, models.build(trial, vocab_size))
     size = trial.train.batch_size, trial.train.seq_len
     tokens = torch.randint(vocab_size, size)
-    batch: Any = tokens, tokens, stepper.model.sampler.training(*size, 0, 0)
+    batch: Any = tokens, tokens, stepper.model.training_positions(size[0], config.shape, 0, 0)
     stepper(batch, 0)
     _line.wait(timeout=120)
     began = time.perf_counter()

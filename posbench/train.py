@@ -20,7 +20,6 @@ import torch.nn.functional as F
 
 from posbench import devices, optim, plugins, runs, threads
 from posbench import model as models
-from posbench.data import windows
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError, RunError, TrainingFailed
 from posbench.settings import RunConfig, TrainConfig
@@ -126,7 +125,7 @@ class _Loop:
         self.start, states = self._restored()
         self.stepper = Stepper(config, self.model, states)
         self.main = self.stepper.accelerator.is_main_process
-        self.validation = windows.validation_windows(data, train.seq_len, train.val_windows)
+        self.validation = data.validation_windows(config.shape, train.val_windows)
 
     def go(self) -> None:
         """Train to the last step."""
@@ -169,11 +168,12 @@ class _Loop:
         """Mean loss in nats per token on the fixed validation windows."""
         self.model.eval()
         inputs, labels = (torch.from_numpy(a) for a in self.validation)
+        pos = self.model.positions(self.config.shape)[:, : inputs.shape[1]]
         total, size = 0.0, self.config.train.batch_size
         for i in range(0, len(inputs), size):
             x = inputs[i : i + size].to(self.stepper.device)
             y = labels[i : i + size].to(self.stepper.device)
-            logits = self.model(x).flatten(0, 1).float()
+            logits = self.model(x, pos).flatten(0, 1).float()
             total += F.cross_entropy(logits, y.flatten(), reduction="sum").item()
         self.model.train()
         return total / labels.numel()

@@ -35,6 +35,8 @@ def config_train(
             f"# {t.option} is {t.used} at train.seq_len={length} (paper: {t.paper})\n"
             for t in model.tied(settings)
         ]
+        if settings.train.seq_len != cfg.train.seq_len:
+            tied.insert(0, f"# train.seq_len is {settings.train.seq_len} (data.shape)\n")
         if cfg.train.lr is None:
             tied.insert(0, f"# train.lr is {settings.train.lr:g}\n")
         documents.append(OmegaConf.to_yaml(cfg) + "".join(tied))

@@ -1,26 +1,32 @@
 """From a corpus configuration to tokens: read, check, split, tokenize, fix the targets."""
 
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from posbench import registry
-from posbench.data import cache, pinned, targets, tokenizer
+from posbench import grid, registry
+from posbench.data import cache, pinned, targets, tokenizer, windows
 from posbench.data.corpora.base import Corpus, Document, content_hash
 from posbench.data.split import Split, split
 from posbench.data.targets import Targets
 from posbench.data.tokenizer import Ids, Tokenizer
-from posbench.errors import DataError
+from posbench.data.windows import Tokens, Window
+from posbench.errors import ConfigError, DataError
+from posbench.grid import Shape
 
-Tokens = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from posbench.data.grids import GridDataset
+
+#: blocks of a document that an evaluation reads unless it says otherwise
+BLOCKS = 4
 
 
 @dataclass
 class Dataset:
-    """A corpus ready for training and evaluation.
+    """A text corpus ready for training and evaluation.
 
     name              registry name of the corpus
     config            its configuration
@@ -46,13 +52,59 @@ class Dataset:
     content_sha256: str
     split: dict[str, Any]
 
+    @property
+    def alphabet(self) -> str:
+        """Name of the vocabulary: that of the tokenizer."""
+        return str(self.config.tokenizer)
 
-def load(config: Any, tokenizer: Tokenizer | None = None) -> Dataset:
+    @property
+    def interval_over(self) -> str:
+        """What intervals run over: documents, or blocks of a corpus of few."""
+        return "blocks" if self.split["contiguous"] else "documents"
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a document that an evaluation reads unless it says otherwise."""
+        return min(BLOCKS, self.targets.blocks)
+
+    def training_batch(
+        self, shape: Shape, batch_size: int, seed: int, step: int
+    ) -> tuple[Tokens, Tokens]:
+        """Inputs and next tokens [B, L] of a batch; a pure function of (seed, step)."""
+        return windows.training_batch(self, grid.count(shape), batch_size, seed, step)
+
+    def validation_windows(self, shape: Shape, n: int) -> tuple[Tokens, Tokens]:
+        """Inputs and next tokens of at most n fixed windows, [n, L] each."""
+        return windows.validation_windows(self, grid.count(shape), n)
+
+    def test_shapes(self, given: list[str] | None, lengths: list[int] | None) -> list[Shape]:
+        """The test lengths that are asked for, as shapes (T,), ascending; none where left open."""
+        if given is not None:
+            raise ConfigError(f"eval.shapes: data={self.name} is text; use eval.lengths=[128,1024]")
+        return [(length,) for length in lengths or []]
+
+    def target_windows(
+        self, shape: Shape, docs: int | None, blocks: int | None
+    ) -> Iterator[Window]:
+        """Windows of the protocol `same_targets`."""
+        return windows.target_windows(self, grid.count(shape), docs, blocks)
+
+    def mean_context(self, shape: Shape) -> float:
+        """Mean number of tokens that a scored token of the targets is predicted from."""
+        return grid.count(shape) - (self.targets.scored - 1) / 2
+
+
+def load(config: Any, tokenizer: Tokenizer | None = None) -> "Dataset | GridDataset":
     """The dataset of a corpus configuration (an instance of a registered corpus's Config).
 
     A `tokenizer` that is given (a run keeps its own) is used instead of the frozen or trained one.
     DataError for a corpus that is missing, not the pinned one, or too small to split.
     """
+    cls = registry.get("data", config.name)
+    if not issubclass(cls, Corpus):
+        from posbench.data import grids
+
+        return grids.load(cls(config))
     return build(config, tokenizer, frozen=True, cached=True)
 
 

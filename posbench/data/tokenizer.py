@@ -144,8 +144,31 @@ class BpeTokenizer(Tokenizer):
         return [np.concatenate(own) for own in parts]
 
 
+class LevelTokenizer(Tokenizer):
+    """Grey levels: the id of a level is its number, and counts as one byte."""
+
+    def __init__(self, levels: int) -> None:
+        self.levels = levels
+
+    @property
+    def content(self) -> bytes:
+        """The number of levels, in place of a tokenizer.json."""
+        return json.dumps({"levels": self.levels}).encode()
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """A byte for each level."""
+        return [bytes([i]) for i in range(self.levels)]
+
+    def encode(self, texts: Sequence[str | bytes]) -> list[Ids]:
+        """Levels are not made of text."""
+        raise DataError("pictures and clips have levels, which no text can be turned into")
+
+
 def parse(content: bytes) -> Tokenizer:
     """The tokenizer of a tokenizer.json; ValueError if it is not one of ours."""
+    if re.fullmatch(rb'\{"levels": [0-9]{1,3}\}', content):
+        return LevelTokenizer(json.loads(content)["levels"])
     byte = ByteTokenizer()
     return byte if content == byte.content else BpeTokenizer(content)
 

@@ -6,23 +6,31 @@ there is no token before its first.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from posbench.data.dataset import Dataset, Tokens
 from posbench.data.targets import SHORTEST, TargetDocument
 from posbench.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from posbench.data.dataset import Dataset
+
+Tokens = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Window:
     """One forward pass: `inputs` [T] at positions 0..T-1, of which some predictions are scored.
 
+    For a picture or clip: the T - 1 tokens of a region but its last, in raster order.
+
     scored    input positions whose predictions are scored, ascending [S]
     labels    the token that follows each of them in the document [S]
     end       index in the document of the last label
     block     number of the block in the targets; for disjoint windows the number of the window
+    extents   shape of the region; () = a text, as long as its inputs
     """
 
     document: str
@@ -31,10 +39,16 @@ class Window:
     inputs: Tokens
     labels: Tokens
     scored: Tokens
+    extents: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extent along each axis: (T,) for a text."""
+        return self.extents or (len(self.inputs),)
 
 
 def training_batch(
-    dataset: Dataset, seq_len: int, batch_size: int, seed: int, step: int
+    dataset: "Dataset", seq_len: int, batch_size: int, seed: int, step: int
 ) -> tuple[Tokens, Tokens]:
     """Inputs and next tokens of a batch, int64 [B, L] each; a pure function of (seed, step).
 
@@ -46,7 +60,7 @@ def training_batch(
     return _cut(dataset.train_tokens, dataset.train_offsets, starts_before, draws, seq_len)
 
 
-def validation_windows(dataset: Dataset, seq_len: int, n: int) -> tuple[Tokens, Tokens]:
+def validation_windows(dataset: "Dataset", seq_len: int, n: int) -> tuple[Tokens, Tokens]:
     """Inputs and next tokens of at most n fixed windows, int64 [n, L] each.
 
     Evenly spaced over all possible starts in the validation documents.
@@ -60,7 +74,7 @@ def validation_windows(dataset: Dataset, seq_len: int, n: int) -> tuple[Tokens, 
 
 
 def target_windows(
-    dataset: Dataset, length: int, docs: int | None = None, blocks: int | None = None
+    dataset: "Dataset", length: int, docs: int | None = None, blocks: int | None = None
 ) -> Iterator[Window]:
     """Protocol `same_targets`: per block t[e-T : e], its last K predictions scored.
 
@@ -75,7 +89,7 @@ def target_windows(
 
 
 def stride1_windows(
-    dataset: Dataset, context: int, docs: int | None = None, blocks: int | None = None
+    dataset: "Dataset", context: int, docs: int | None = None, blocks: int | None = None
 ) -> Iterator[Window]:
     """Reference `crop`: every scored token after exactly `context` tokens, one prediction each.
 
@@ -94,7 +108,7 @@ def stride1_windows(
     )
 
 
-def disjoint_windows(dataset: Dataset, length: int, docs: int | None = None) -> Iterator[Window]:
+def disjoint_windows(dataset: "Dataset", length: int, docs: int | None = None) -> Iterator[Window]:
     """Protocol `nonoverlapping`: the targets t[1 .. longest] of each document, each scored once.
 
     Consecutive windows of T inputs, all predictions scored; a shorter last window is kept.
@@ -111,7 +125,7 @@ def disjoint_windows(dataset: Dataset, length: int, docs: int | None = None) -> 
 
 
 def _window(
-    dataset: Dataset, document: str, block: int, end: int, length: int, scored: Tokens
+    dataset: "Dataset", document: str, block: int, end: int, length: int, scored: Tokens
 ) -> Window:
     """The `length` tokens before token `end`; input p predicts token end - length + p + 1."""
     tokens = dataset.test[document]
@@ -119,7 +133,7 @@ def _window(
     return Window(document, block, end, tokens[end - length : end], labels, scored)
 
 
-def _check_length(dataset: Dataset, length: int) -> None:
+def _check_length(dataset: "Dataset", length: int) -> None:
     if length < SHORTEST:
         raise ConfigError(f"eval.lengths: {length} is below {SHORTEST}, the shortest test length")
     if length > dataset.targets.longest:
@@ -129,13 +143,13 @@ def _check_length(dataset: Dataset, length: int) -> None:
         )
 
 
-def _documents(dataset: Dataset, docs: int | None) -> list[TargetDocument]:
+def _documents(dataset: "Dataset", docs: int | None) -> list[TargetDocument]:
     everything = dataset.targets.documents
     return everything[: _first("eval.docs", docs, len(everything))]
 
 
 def _blocks(
-    dataset: Dataset, docs: int | None, blocks: int | None
+    dataset: "Dataset", docs: int | None, blocks: int | None
 ) -> list[tuple[TargetDocument, int, int]]:
     """(document, block number, end) of the first documents and blocks."""
     n = _first("eval.blocks", blocks, dataset.targets.blocks)

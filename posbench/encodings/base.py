@@ -194,6 +194,11 @@ class PositionalEncoding(nn.Module):
         """Factor on the initial query projection (T5 folds 1/sqrt(K) into it)."""
         return 1.0
 
+    @property
+    def on_a_grid(self) -> bool:
+        """Whether positions are coordinates of a picture or clip, not indices in raster order."""
+        return len(self.geometry.shape) > 1 and len(self.geometry.shape) in self.axes
+
     def defined_for(self, shape: tuple[int, ...]) -> bool:
         """Whether every position of a text, picture or clip of this shape has a meaning to it."""
         return self.max_length is None or math.prod(shape) <= self.max_length

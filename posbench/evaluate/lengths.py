@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from posbench import devices, registry, runs
+from posbench import devices, grid, registry, runs
 from posbench import model as models
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
@@ -24,6 +24,7 @@ from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
 from posbench.files import write_atomic, write_json
+from posbench.grid import Shape
 from posbench.rescale.base import Rescale
 
 #: finished cells of an evaluation that is interrupted, or that lacked memory and may be tried again
@@ -44,7 +45,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "finished": None,
             "run_id": todo.run.manifest["run_id"],
             "weights_sha256": todo.run.manifest["weights_sha256"],
-            "lengths": todo.lengths,
+            "lengths": [grid.text(shape) for shape in todo.shapes],
             "rescalings": {name: asdict(rule.config) for name, rule in todo.rules().items()},
             "plugins": todo.plugins(),
             "eval": asdict(todo.eval),
@@ -94,7 +95,9 @@ def _cells(todo: Plan, folder: Path, report: Callable[[str], None]) -> dict[Key,
     scorer: _Scorer | None = None
     with (folder / CELLS).open("a", encoding="utf-8") as log:
         for key in keys:
-            report(f"{todo.run.manifest['preset']} {key.rule} {key.protocol} {key.length}")
+            report(
+                f"{todo.run.manifest['preset']} {key.rule} {key.protocol} {grid.text(key.shape)}"
+            )
             if key in cells:
                 continue
             scorer = scorer or _Scorer(todo, cells)
@@ -119,7 +122,8 @@ def _kept(path: Path) -> dict[Key, Cell]:
             cell = Cell(stored["cell"]["status"], blocks)
             if cell.status == OUT_OF_MEMORY:  # there may be more now
                 continue
-            cells[Key(**stored["key"])] = cell
+            key = stored["key"]
+            cells[Key(**{**key, "shape": tuple(key["shape"])})] = cell
         except (ValueError, KeyError, TypeError):
             break
         good.append(f"{line}\n")
@@ -153,7 +157,7 @@ class _Scorer:
         encoding = self._encoding(key)
         if isinstance(encoding, str):
             return {key: Cell(encoding)}
-        same = self.known.get((key.protocol, key.length, signature(encoding)))
+        same = self.known.get((key.protocol, key.shape, signature(encoding)))
         if same is not None:
             return {key: same}
         made = self._sweep(key, encoding)
@@ -165,19 +169,20 @@ class _Scorer:
         known = None if isinstance(encoding, str) else signature(encoding)
         if known is not None:
             for key, cell in made.items():
-                self.known.setdefault((key.protocol, key.length, known), cell)
+                self.known.setdefault((key.protocol, key.shape, known), cell)
 
     def _encoding(self, key: Key) -> PositionalEncoding | str:
         """The encoding of a cell, or the status that says why there is none."""
         rule = self.rules[key.rule]
-        tokens = max(protocols.together(key.protocol, key.length, self.todo.lengths))
+        shape = max(protocols.together(key.protocol, key.shape, self.todo.shapes))
+        trained = self.model.posenc.measured_at(shape)
         try:
-            encoding = rule.applied(self.model.posenc, self.todo.train_length, tokens).eval()
+            encoding = rule.applied(trained, self.todo.train_length, grid.count(shape)).eval()
         except UnsupportedRescale:
             return "unsupported_rescale"
         if key.protocol == protocols.PREFIX and self._depends_on_the_end(rule, encoding):
             return "unsupported_protocol"
-        if not self._has_positions(encoding, key.length):
+        if not self._has_positions(encoding, key.shape):
             return "unsupported_length"
         return encoding
 
@@ -186,46 +191,48 @@ class _Scorer:
 
         Of lengths that share passes the longest is left out until the others fit.
         """
-        shared = protocols.together(key.protocol, key.length, self.todo.lengths)
-        lengths = [n for n in shared if self._has_positions(encoding, n)]
-        found: dict[int, Cell] = {}
-        while lengths:
+        shared = protocols.together(key.protocol, key.shape, self.todo.shapes)
+        shapes = [n for n in shared if self._has_positions(encoding, n)]
+        found: dict[Shape, Cell] = {}
+        while shapes:
             try:
-                scored = self._score(key, encoding, lengths)
+                scored = self._score(key, encoding, shapes)
             except score.OutOfMemory:
-                found[lengths.pop()] = Cell(OUT_OF_MEMORY)
+                found[shapes.pop()] = Cell(OUT_OF_MEMORY)
                 continue
-            for length, blocks in zip(lengths, scored, strict=True):
+            for shape, blocks in zip(shapes, scored, strict=True):
                 ok = score.finite(blocks)
-                found[length] = Cell("ok", blocks) if ok else Cell("nonfinite")
+                found[shape] = Cell("ok", blocks) if ok else Cell("nonfinite")
             break
         return {Key(key.rule, key.protocol, n): cell for n, cell in found.items()}
 
     def _score(
-        self, key: Key, encoding: PositionalEncoding, lengths: list[int]
+        self, key: Key, encoding: PositionalEncoding, shapes: list[Shape]
     ) -> list[list[Block]]:
-        """Blocks of every length, off the same forward passes."""
+        """Blocks of every shape, off the same forward passes."""
         config = self.config
         how = self.token_bytes, config.batch_tokens, self.limit
         if key.protocol == protocols.PREFIX:
-            readings = protocols.readings(self.todo.data, lengths, config)
+            readings = protocols.readings(self.todo.data, [n for (n,) in shapes], config)
             return score.score_together(self.model, encoding, readings, *how)
-        windows = protocols.read(key.protocol, self.todo.data, key.length, config)
+        windows = protocols.read(key.protocol, self.todo.data, key.shape, config)
         return [score.score(self.model, encoding, windows, *how, config.draws)]
 
-    def _has_positions(self, encoding: PositionalEncoding, length: int) -> bool:
-        """Whether sampler and encoding are defined for sequences of this length."""
-        sampler = self.model.sampler
+    def _has_positions(self, encoding: PositionalEncoding, shape: Shape) -> bool:
+        """Whether sampler and encoding are defined for a text, picture or clip of this shape."""
+        if encoding.on_a_grid:
+            return encoding.defined_for(shape)
+        sampler, length = self.model.sampler, grid.count(shape)
         if sampler.max_length is not None and length > sampler.max_length:
             return False
-        return encoding.max_length is None or sampler.span(length) <= encoding.max_length
+        return encoding.defined_for((sampler.span(length),))
 
     def _depends_on_the_end(self, rule: Rescale, encoding: PositionalEncoding) -> bool:
         """Whether the first tokens of a longer sequence are not what they are on their own."""
         acting = [encoding, *(encoding.for_layer(i)[0] for i in range(len(self.model.blocks)))]
         if rule.depends_on_total_length or any(e.depends_on_total_length for e in acting):
             return True
-        sampler, lengths = self.model.sampler, self.todo.lengths
+        sampler, lengths = self.model.sampler, [grid.count(n) for n in self.todo.shapes]
         known = [n for n in lengths if sampler.max_length is None or n <= sampler.max_length]
         if sampler.random_test or not known:
             return sampler.random_test

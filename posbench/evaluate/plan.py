@@ -6,20 +6,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from posbench import devices, plugins, registry, runs, settings
+from posbench import devices, grid, plugins, registry, runs, settings
 from posbench import model as models
 from posbench.data.dataset import Dataset
+from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
 from posbench.errors import ConfigError, DataError, UnsupportedRescale
 from posbench.evaluate import protocols
 from posbench.evaluate.score import Block
+from posbench.grid import Shape
 from posbench.rescale.base import Rescale
 from posbench.settings import EvalConfig, SweepConfig
 
 #: the rescaling `none`: the trained model as it is
 PLAIN = "none"
-#: blocks of a document unless eval.blocks says otherwise
-BLOCKS = 4
 
 
 @dataclass
@@ -36,7 +36,12 @@ class Key:
 
     rule: str
     protocol: str
-    length: int
+    shape: Shape
+
+    @property
+    def length(self) -> int:
+        """Tokens of the shape."""
+        return grid.count(self.shape)
 
 
 @dataclass
@@ -44,24 +49,27 @@ class Plan:
     """An evaluation of one run that was checked and can start."""
 
     run: runs.Run
-    data: Dataset
+    data: Dataset | GridDataset
     #: (rescaling, protocol) of the rows, in the order given
     rows: list[tuple[Rescale, str]]
     #: with lengths and blocks filled in
     eval: EvalConfig
+    #: test shapes, ascending; (T,) for text
+    shapes: list[Shape]
+    #: the scheme is given coordinates
+    on_a_grid: bool
 
     @property
     def train_length(self) -> int:
         return self.run.config.train.seq_len
 
     @property
-    def lengths(self) -> list[int]:
-        assert self.eval.lengths is not None
-        return self.eval.lengths
+    def train_shape(self) -> Shape:
+        return self.run.config.shape
 
     def targets_hash(self, protocol: str, length: int) -> str:
         """Hash of the tokens that are scored: rows compare only where it is the same."""
-        before = max(self.lengths) - length if protocol == protocols.PREFIX else 0
+        before = grid.count(self.shapes[-1]) - length if protocol == protocols.PREFIX else 0
         documents = self.data.targets.documents[: self.eval.docs]
         if protocol == protocols.NONOVERLAPPING:
             chosen = [[d.id, self.data.targets.longest] for d in documents]
@@ -73,11 +81,15 @@ class Plan:
         """Hash of the windows that all lengths are read off; empty where each has its own."""
         if protocol != protocols.PREFIX:
             return ""
-        longest = max(self.lengths)
+        longest = grid.count(self.shapes[-1])
         return self._hash([longest, self.targets_hash(protocol, longest)])
 
     def _hash(self, chosen: list[Any]) -> str:
         return settings.digest([self.data.content_sha256, self.data.tokenizer.sha256, chosen], 12)
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether the frozen targets have that much before them."""
+        return grid.count(shape) <= self.data.targets.longest
 
     def rules(self) -> dict[str, Rescale]:
         """Rescalings by their row name, in the order given."""
@@ -85,21 +97,25 @@ class Plan:
 
     def wanted(self) -> list[Key]:
         """The rows' cells: ascending lengths within a rescaling and protocol."""
-        return [Key(row_name(r), protocol, n) for r, protocol in self.rows for n in self.lengths]
+        return [Key(row_name(r), protocol, n) for r, protocol in self.rows for n in self.shapes]
 
     def needed(self) -> list[Key]:
         """The cells of the references: contexts of the gate, crop, and T = L of each protocol.
 
         T = L of `prefix` belongs to the windows of the longest length: only if it is asked for.
+        Pictures and clips have T = L alone.
         """
-        L, longest = self.train_length, self.data.targets.longest
-        if longest < L:
+        L, shape = self.train_length, self.train_shape
+        if not self.fits(shape):
             return []
-        keys = [Key(PLAIN, protocols.by_context(c), c) for c in gate_contexts(L)]
-        keys.append(Key(PLAIN, protocols.STRIDE1, L))
+        if isinstance(self.data, GridDataset):
+            return [Key(PLAIN, protocols.SAME_TARGETS, shape)]
+        keys = [Key(PLAIN, protocols.by_context(c), (c,)) for c in gate_contexts(L)]
+        keys.append(Key(PLAIN, protocols.STRIDE1, shape))
         if L >= SHORTEST:
             asked = sorted({protocol for _, protocol in self.rows})
-            keys += [Key(PLAIN, p, L) for p in asked if p != protocols.PREFIX or L in self.lengths]
+            shared = shape in self.shapes
+            keys += [Key(PLAIN, p, shape) for p in asked if p != protocols.PREFIX or shared]
         return keys
 
     def keys(self) -> list[Key]:
@@ -149,21 +165,31 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
         with contextlib.suppress(UnsupportedRescale):
             rule.applied(encoding, L, L)
         rows.append((rule, sweep.eval.protocol))
-    return Plan(run, data, rows, _filled(sweeps[0].eval, run, data))
+    for protocol in sorted({sweep.eval.protocol for sweep in sweeps}):
+        if isinstance(data, GridDataset) and protocol != protocols.SAME_TARGETS:
+            raise ConfigError(
+                f"eval.protocol={protocol}: data={data.name} has {protocols.SAME_TARGETS} only"
+            )
+    return Plan(run, data, rows, *_filled(sweeps[0].eval, run, data), encoding.on_a_grid)
 
 
-def _filled(config: EvalConfig, run: runs.Run, data: Dataset) -> EvalConfig:
-    """Evaluation settings with nothing left open, checked against the run's targets."""
+def _filled(
+    config: EvalConfig, run: runs.Run, data: Dataset | GridDataset
+) -> tuple[EvalConfig, list[Shape]]:
+    """Evaluation settings with nothing left open, and the test shapes, checked against the data."""
     devices.pick(config.device, "eval.device")
     targets = data.targets
-    lengths = config.lengths or protocols.default_lengths(run.config.train.seq_len, targets.longest)
-    if not lengths:
-        raise DataError(f"eval.lengths: {run.path} has only {targets.longest} held-out tokens")
-    if max(lengths) > targets.longest:
-        raise DataError(
-            f"eval.lengths={max(lengths)}: the held-out documents of data={data.name} allow at "
-            f"most {targets.longest} tokens"
-        )
+    shapes = data.test_shapes(config.shapes, config.lengths)
+    if isinstance(data, Dataset):
+        L = run.config.train.seq_len
+        shapes = shapes or [(n,) for n in protocols.default_lengths(L, targets.longest)]
+        if not shapes:
+            raise DataError(f"eval.lengths: {run.path} has only {targets.longest} held-out tokens")
+        if max(shapes) > (targets.longest,):
+            raise DataError(
+                f"eval.lengths={max(shapes)[0]}: the held-out documents of data={data.name} allow "
+                f"at most {targets.longest} tokens"
+            )
     available = len(targets.documents)
     if config.docs is not None and config.docs > available:
         raise ConfigError(f"eval.docs={config.docs}: the targets hold {available} documents")
@@ -171,5 +197,7 @@ def _filled(config: EvalConfig, run: runs.Run, data: Dataset) -> EvalConfig:
         raise ConfigError(
             f"eval.blocks={config.blocks}: the targets hold {targets.blocks} blocks a document"
         )
-    blocks = config.blocks or min(BLOCKS, targets.blocks)
-    return replace(config, lengths=lengths, blocks=blocks)
+    config = replace(config, blocks=config.blocks or data.blocks)
+    if isinstance(data, Dataset):
+        return replace(config, lengths=[n for (n,) in shapes]), shapes
+    return replace(config, shapes=[grid.text(shape) for shape in shapes]), shapes

@@ -2,7 +2,8 @@
 
 T is a test length, `longest` the longest of a sweep, K the scored tokens of a block (32).
 
-same_targets     the frozen targets, each block read once with T tokens: the same tokens at every T
+same_targets     the frozen targets, each block read once with T tokens: the same tokens at every T.
+                 The only one of pictures and clips (see posbench.data.grids)
 nonoverlapping   every target of the documents once, in disjoint windows of T tokens
 prefix           each block of the frozen targets is read once, with `longest` tokens, and every T
                  is read off that pass: its K predictions after T-K+1 .. T tokens. A length costs
@@ -20,38 +21,47 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from posbench import grid
 from posbench.data import windows
 from posbench.data.dataset import Dataset
+from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
 from posbench.data.windows import Window
+from posbench.grid import Shape
 from posbench.settings import EvalConfig
 
 SAME_TARGETS, NONOVERLAPPING, PREFIX = "same_targets", "nonoverlapping", "prefix"
 STRIDE1 = "stride1"
 
 
-def together(protocol: str, length: int, lengths: Sequence[int]) -> list[int]:
-    """The lengths of a sweep that share the forward passes of this one, ascending."""
-    return sorted(lengths) if protocol == PREFIX else [length]
+def together(protocol: str, shape: Shape, shapes: Sequence[Shape]) -> list[Shape]:
+    """The shapes of a sweep that share the forward passes of this one, ascending."""
+    return sorted(shapes) if protocol == PREFIX else [shape]
 
 
-def read(protocol: str, data: Dataset, length: int, config: EvalConfig) -> Iterator[Window]:
+def read(
+    protocol: str, data: Dataset | GridDataset, shape: Shape, config: EvalConfig
+) -> Iterator[Window]:
     """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open."""
+    if protocol == SAME_TARGETS:
+        return data.target_windows(shape, config.docs, config.blocks)
+    assert isinstance(data, Dataset)
+    length = grid.count(shape)
     if protocol == NONOVERLAPPING:
         return windows.disjoint_windows(data, length, config.docs)
     if protocol == STRIDE1:
         return windows.stride1_windows(data, length, config.docs, config.blocks)
-    if protocol == PREFIX:
-        return readings(data, [length], config)[0]
-    return windows.target_windows(data, length, config.docs, config.blocks)
+    return readings(data, [length], config)[0]
 
 
-def readings(data: Dataset, lengths: Sequence[int], config: EvalConfig) -> list[Iterator[Window]]:
+def readings(
+    data: Dataset | GridDataset, lengths: Sequence[int], config: EvalConfig
+) -> list[Iterator[Window]]:
     """Windows of `prefix`, one reading for each length: equal inputs, other scored positions.
 
     The inputs are as many tokens of the whole window as the longest of `lengths` needs.
     """
-    assert config.lengths is not None
+    assert config.lengths is not None and isinstance(data, Dataset)
     whole, reach = max(config.lengths), max(lengths)
 
     def one(length: int) -> Iterator[Window]:
@@ -71,12 +81,14 @@ def _prefix(window: Window, length: int, reach: int) -> Window:
     return Window(window.document, window.block, end, inputs, following[scored + 1], scored)
 
 
-def mean_context(protocol: str, data: Dataset, length: int) -> float:
+def mean_context(protocol: str, data: Dataset | GridDataset, shape: Shape) -> float:
     """Mean number of tokens that a scored token is predicted from."""
+    length = grid.count(shape)
     if protocol == STRIDE1:
         return float(length)
     if protocol in (SAME_TARGETS, PREFIX):
-        return length - (data.targets.scored - 1) / 2
+        return data.mean_context(shape)
+    assert isinstance(data, Dataset)
     full, rest = divmod(data.targets.longest, length)
     contexts = full * length * (length + 1) / 2 + rest * (rest + 1) / 2
     return contexts / data.targets.longest

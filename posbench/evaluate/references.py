@@ -13,6 +13,8 @@ from posbench.evaluate.ngram import ALGORITHM, Ngram
 from posbench.settings import EvalConfig
 
 STAMP = "demo: below n-gram"
+#: the stamp of pictures and clips
+NO_REFERENCE = "no n-gram reference, so no verdict"
 #: nats per byte by which a run must beat the n-gram model
 MARGIN = 0.05
 

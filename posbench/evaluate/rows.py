@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from posbench import grid
+from posbench.data.dataset import Dataset
 from posbench.evaluate import protocols, references, statistics
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan, gate_contexts
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic
+from posbench.rescale.base import Rescale
 
 LENGTHS, BLOCKS = "lengths.csv", "blocks.csv"
 COLUMNS = [
@@ -19,14 +22,14 @@ COLUMNS = [
     "tokenizer", "tier", "track", "seed", "protocol", "train_len", "test_len", "ratio", "n_docs",
     "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo", "nll_hi",
     "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status", "dtype",
-    "options", "base_nll", "ngram_nll", "stamp", "windows_hash",
+    "options", "base_nll", "ngram_nll", "stamp", "windows_hash", "train_shape", "test_shape",
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
-    "tokens", "bytes",
+    "tokens", "bytes", "test_shape",
 ]  # fmt: skip
-#: one file of one's own, cut in parts: intervals run over blocks
-OVER_BLOCKS, OVER_DOCUMENTS = "blocks", "documents"
+#: what intervals run over where samples are few: parts of one file, regions of a picture
+BLOCKWISE = ("blocks", "regions")
 
 
 @dataclass
@@ -41,15 +44,15 @@ class Table:
 
 def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
     """Rows, blocks and the gate of an evaluation."""
-    over = OVER_BLOCKS if todo.data.split["contiguous"] else OVER_DOCUMENTS
-    ngram = references.ngram(todo.data, todo.eval)
+    over = todo.data.interval_over
+    ngram = references.ngram(todo.data, todo.eval) if isinstance(todo.data, Dataset) else None
     gate = _gate(todo, cells, ngram, over)
     stamp = _stamp(todo, gate)
     rules = todo.rules()
     made = []
     for key in todo.wanted():
         rule, cell = rules[key.rule], cells[key]
-        scale = rule.scale(todo.train_length, key.length)
+        scale = _scale(todo, rule, key)
         made.append(
             _facts(todo, key)
             | {
@@ -59,7 +62,7 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
                 "scale": scale if math.isfinite(scale) else None,
                 "status": cell.status,
                 "stamp": stamp,
-                "ngram_nll": ngram.nats_per_token if _frozen(todo, key) else None,
+                "ngram_nll": ngram.nats_per_token if ngram and _frozen(todo, key) else None,
             }
             | (_measured(todo, cells, key, over) if cell.status == "ok" else {})
         )
@@ -72,7 +75,7 @@ def units(blocks: list[Block], over: str) -> tuple[np.ndarray, np.ndarray]:
     """Mean loss in nats per token of every document (or block), and its scored tokens."""
     sums: dict[Any, list[float]] = {}
     for b in blocks:
-        unit = (b.document, b.block) if over == OVER_BLOCKS else b.document
+        unit = (b.document, b.block) if over in BLOCKWISE else b.document
         total = sums.setdefault(unit, [0.0, 0])
         total[0] += b.nats
         total[1] += b.tokens
@@ -87,9 +90,9 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
     nll = statistics.summed(nats, tokens)
     means, weights = units(blocks, over)
     _, low, high = statistics.interval(means)
-    crop = cells.get(Key(PLAIN, protocols.STRIDE1, todo.train_length))
+    crop = cells.get(Key(PLAIN, protocols.STRIDE1, todo.train_shape))
     same = _frozen(todo, key)
-    at_length = (Key(PLAIN, p, todo.train_length) for p in (key.protocol, protocols.SAME_TARGETS))
+    at_length = (Key(PLAIN, p, todo.train_shape) for p in (key.protocol, protocols.SAME_TARGETS))
     usable = (cells[k] for k in at_length if k in cells and _hash(todo, k) == _hash(todo, key))
     base = next(usable, crop if same else None)
     row: dict[str, Any] = {
@@ -117,6 +120,13 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
     return row
 
 
+def _scale(todo: Plan, rule: Rescale, key: Key) -> float:
+    """The number s in use: of all tokens, or the largest of an axis where there are several."""
+    if not todo.on_a_grid:
+        return rule.scale(todo.train_length, key.length)
+    return max(rule.scale(L, T) for L, T in zip(todo.train_shape, key.shape, strict=True))
+
+
 def _hash(todo: Plan, key: Key) -> str:
     """Names the tokens that a cell scores."""
     return todo.targets_hash(key.protocol, key.length)
@@ -142,7 +152,7 @@ def _facts(todo: Plan, key: Key) -> dict[str, Any]:
         "preset": config.preset,
         "positions": config.positions.name,
         "data": config.data.name,
-        "tokenizer": config.data.tokenizer,
+        "tokenizer": todo.data.alphabet,
         "tier": config.tier,
         "track": "strict",
         "seed": config.seed,
@@ -152,18 +162,22 @@ def _facts(todo: Plan, key: Key) -> dict[str, Any]:
         "ratio": key.length / todo.train_length,
         "targets_hash": _hash(todo, key),
         "windows_hash": todo.windows_hash(key.protocol),
-        "mean_context": protocols.mean_context(key.protocol, todo.data, key.length),
+        "mean_context": protocols.mean_context(key.protocol, todo.data, key.shape),
         "verdict": "",
         "dtype": "float32",
+        "train_shape": grid.text(todo.train_shape),
+        "test_shape": grid.text(key.shape),
     }
 
 
 def _gate(
-    todo: Plan, cells: dict[Key, Cell], ngram: references.NgramReference, over: str
+    todo: Plan, cells: dict[Key, Cell], ngram: references.NgramReference | None, over: str
 ) -> dict[str, Any]:
     """The gate on the unscaled model; not passed where it cannot be measured."""
+    if ngram is None:
+        return {"passed": False, "reason": references.NO_REFERENCE}
     contexts = gate_contexts(todo.train_length)
-    found = {c: cells.get(Key(PLAIN, protocols.by_context(c), c)) for c in contexts}
+    found = {c: cells.get(Key(PLAIN, protocols.by_context(c), (c,))) for c in contexts}
     cells_at = {c: cell for c, cell in found.items() if cell is not None and cell.status == "ok"}
     if len(cells_at) < len(contexts):
         return {"passed": False, "reason": "the loss at L/8 to L could not be measured"}
@@ -176,13 +190,14 @@ def _gate(
 def _stamp(todo: Plan, gate: dict[str, Any]) -> str:
     """What every table and figure with this run must say."""
     parts = ["smoke run"] if todo.run.config.tier == "smoke" else []
-    return "; ".join(parts + ([] if gate["passed"] else [references.STAMP]))
+    stamp = references.STAMP if isinstance(todo.data, Dataset) else references.NO_REFERENCE
+    return "; ".join(parts + ([] if gate["passed"] else [stamp]))
 
 
 def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     """Nats and counts of every scored block; the crop reference has protocol `crop`."""
     rules = todo.rules()
-    crop = Key(PLAIN, protocols.STRIDE1, todo.train_length)
+    crop = Key(PLAIN, protocols.STRIDE1, todo.train_shape)
     shown = [(key, key.protocol) for key in todo.wanted()] + (
         [(crop, "crop")] if crop in cells else []
     )
@@ -195,6 +210,7 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
             "options": " ".join(rule.options) if rule else "",
             "protocol": protocol,
             "test_len": key.length,
+            "test_shape": grid.text(key.shape),
         }
         found += [what | vars(block) for block in cells[key].blocks]
     return pd.DataFrame(found, columns=BLOCK_COLUMNS)

@@ -17,6 +17,7 @@ from posbench import attention, devices
 from posbench.data.windows import Window
 from posbench.encodings.base import Context, PositionalEncoding
 from posbench.flops import mlp_width
+from posbench.grid import Shape
 from posbench.model import Decoder
 
 #: scored positions that pass through the output layer at a time
@@ -79,8 +80,8 @@ def memory_limit(gib: float | None, device: torch.device) -> float:
 
 
 def alike(one: Pass, other: Pass) -> bool:
-    """Whether two passes can share a batch: equal length, equal scored positions."""
-    return len(one[0].inputs) == len(other[0].inputs) and all(
+    """Whether two passes can share a batch: equal shape, equal scored positions."""
+    return one[0].shape == other[0].shape and all(
         np.array_equal(a.scored, b.scored) for a, b in zip(one, other, strict=True)
     )
 
@@ -174,7 +175,7 @@ def _blocks(
             raise OutOfMemory
         there = [part.to(device) for part in labels]
         try:
-            nats = _nats(model, posenc, inputs, there, scored, draws)
+            nats = _nats(model, posenc, inputs, batch[0][0].shape, there, scored, draws)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, MemoryError) or _is_allocation(error):
                 raise OutOfMemory from None
@@ -195,6 +196,7 @@ def _nats(
     model: Decoder,
     posenc: PositionalEncoding,
     inputs: torch.Tensor,
+    shape: Shape,
     labels: Sequence[torch.Tensor],
     scored: Sequence[torch.Tensor],
     draws: int = 1,
@@ -207,7 +209,7 @@ def _nats(
     rows = max(1, LOGIT_ROWS // len(inputs))
     draws = draws if model.sampler.random_test else 1
     for draw in range(draws):
-        pos = model.sampler.testing(inputs.shape[1], draw)
+        pos = model.positions(shape, draw)[:, : inputs.shape[1]]
         streams = _streams(model, posenc, inputs, pos, scored)
         for i, (hidden, wanted) in enumerate(zip(streams, labels, strict=True)):
             for j in range(0, hidden.shape[1], rows):

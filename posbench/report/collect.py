@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from posbench.errors import RunError
+from posbench.evaluate.rows import BLOCKWISE
 from posbench.evaluate.statistics import two_way_interval
 from posbench.report.sections import records, sorted_rows, stamp_parts
 from posbench.settings import RunConfig, TrainConfig, digest
@@ -19,7 +20,7 @@ from posbench.settings import RunConfig, TrainConfig, digest
 TEXT = [
     "run_id", "name", "posenc", "preset", "positions", "rescale", "factor", "data", "tokenizer",
     "tier", "track", "protocol", "targets_hash", "verdict", "status", "dtype", "options",
-    "stamp",
+    "stamp", "windows_hash", "train_shape", "test_shape",
 ]  # fmt: skip
 COUNTS = ["seed", "n_docs", "n_blocks", "n_targets"]
 LENGTHS = ["train_len", "test_len"]
@@ -27,8 +28,10 @@ FLOATS = [
     "scale", "ratio", "n_eff", "mean_context", "nll", "nll_lo", "nll_hi", "ppl", "bpb",
     "crop_nll", "gain", "gain_lo", "gain_hi", "base_nll", "ngram_nll",
 ]  # fmt: skip
+#: columns that older files lack -> the column that says the same there
+LATER = {"windows_hash": "", "train_shape": "train_len", "test_shape": "test_len"}
 RULE = ["rescale", "factor", "options"]
-IDENTITY = ["run_id", *RULE, "protocol", "test_len", "targets_hash", "dtype"]
+IDENTITY = ["run_id", *RULE, "protocol", "test_len", "test_shape", "targets_hash", "dtype"]
 INTERNAL = [
     "model",
     "eval_id",
@@ -109,17 +112,26 @@ def _typed(
     return frame
 
 
+def _add_later(frame: pd.DataFrame) -> None:
+    """Fill in columns that came later, for files of texts that were written before."""
+    for name, value in LATER.items():
+        if name not in frame and (not value or value in frame):
+            frame[name] = frame[value] if value else ""
+
+
 def read_rows(path: Path) -> pd.DataFrame:
     """A tidy CSV (of an evaluation or of a report) with its types; RunError if damaged."""
-    frame = _read_csv(path, [*TEXT, *COUNTS, *LENGTHS, *FLOATS])
-    if "windows_hash" not in frame:  # written before there was a protocol that has it
-        frame["windows_hash"] = ""
+    frame = _read_csv(
+        path, [name for name in (*TEXT, *COUNTS, *LENGTHS, *FLOATS) if name not in LATER]
+    )
+    _add_later(frame)
     return _typed(frame, path, FLOATS, COUNTS)
 
 
 def read_blocks(path: Path) -> pd.DataFrame:
     """`blocks.csv` of an evaluation with its types; RunError if damaged."""
     frame = _read_csv(path, BLOCK_COLUMNS)
+    _add_later(frame)
     return _typed(frame, path, ["nats"], [name for name in BLOCK_COUNTS if name != "test_len"])
 
 
@@ -201,11 +213,11 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
 def _blocks_of(rows: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
     """The blocks behind the rows that were kept, and the crop reference of their evaluations."""
     source = ["run_id", "eval_id"]
-    exact = [*source, *RULE, "protocol", "test_len"]
+    exact = [*source, *RULE, "test_len", "test_shape", "protocol"]
     kept = set(rows[exact].itertuples(index=False, name=None))
     evaluations = set(rows[source].itertuples(index=False, name=None))
     keep = [
-        tuple(row) in kept or (row[-2] == "crop" and tuple(row[:2]) in evaluations)
+        tuple(row) in kept or (row[-1] == "crop" and tuple(row[:2]) in evaluations)
         for row in blocks[exact].itertuples(index=False, name=None)
     ]
     return blocks[keep].drop_duplicates([*exact, "document", "block"]).reset_index(drop=True)
@@ -238,12 +250,12 @@ def _pooled_row(group: pd.DataFrame, blocks: pd.DataFrame) -> dict[str, Any]:
     if refused:  # a mean over the seeds that survived would hide the failure
         empty = ["nll", "nll_lo", "nll_hi", "ppl", "bpb", "gain", "gain_lo", "gain_hi"]
         return {**row, **dict.fromkeys(empty, math.nan), "status": refused[0], "verdict": ""}
-    unit = ["document", "block"] if row["interval_over"] == "blocks" else ["document"]
+    unit = ["document", "block"] if row["interval_over"] in BLOCKWISE else ["document"]
     own, crop, bits, n_bytes = [], [], 0.0, 0
     for seed in seeds:
         mine = blocks[(blocks["run_id"] == seed["run_id"]) & (blocks["eval_id"] == seed["eval_id"])]
         scored = mine
-        for name in (*RULE, "protocol", "test_len"):
+        for name in (*RULE, "protocol", "test_len", "test_shape"):
             scored = scored[scored[name] == seed[name]]
         own.append(_unit_means(scored, unit))
         crop.append(_unit_means(mine[mine["protocol"] == "crop"], unit))

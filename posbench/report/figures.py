@@ -174,7 +174,7 @@ def _plan(section: Section, panels: list[Panel], quantity: Quantity, columns: in
     )
     notes = [f"Triangles at the top edge: values above {limits[1]:.3g}, where the axis is cut."]
     notes = notes if clipped else []
-    if ends := gaps(panels):
+    if ends := gaps(panels, section):
         notes.append(f"Lines end where a length is refused: {'; '.join(ends)}.")
     if any(str(h.get_label()).startswith("crop") for handles, _, _ in legends for h in handles):
         notes.append("crop: each target sees exactly the L tokens before it, without rescaling.")
@@ -205,7 +205,7 @@ def _figure(rows: pd.DataFrame, quantity: Quantity) -> Figure:
             top = sheet.y + HEAD + (i // COLUMNS) * (HEAD + PANEL_H + FOOT)
             ax = sheet.axes(i % COLUMNS, top)
             draw(ax, panel, plan.section, quantity, plan.limits)
-            ax.set_xlabel("test length (tokens)")
+            ax.set_xlabel("test length (tokens)" if plan.section.axes == 1 else "test shape")
             if i % COLUMNS:
                 ax.tick_params(labelleft=False)
             else:

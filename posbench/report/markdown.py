@@ -46,8 +46,8 @@ def _at_length(entry: Entry, train_len: int, name: str) -> float:
 
 def _markdown_section(section: Section) -> str:
     lines = lines_of(section)
-    heads = [head(length, section.train_len) for length in section.lengths]
-    ratio_heads = [head(length, section.train_len) for length in section.ratio_lengths]
+    heads = [head(section, length) for length in section.lengths]
+    ratio_heads = [head(section, length) for length in section.ratio_lengths]
     shown: list[str] = []
 
     def name_of(name: str, rest: str) -> str:
@@ -80,7 +80,7 @@ def _markdown_section(section: Section) -> str:
             body, [title, *head], tablefmt="pipe", colalign=align, disable_numparse=True
         )
 
-    base = f"ratio to L = {section.train_len}"
+    base = f"ratio to L = {section.train_shape}"
     parts = [f"**{title_of(section, short=False)}**"]
     if values:
         parts += [pipe("perplexity", [*heads, "crop", "bits per byte at L"], values)]

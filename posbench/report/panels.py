@@ -53,7 +53,9 @@ class Panel:
     reference: Entry | None  # the run whose crop and n-gram lines are drawn
 
 
-def _length_label(length: float) -> str:
+def _length_label(section: Section, length: int) -> str:
+    if section.axes > 1:
+        return section.shapes.get(length, "")
     thousands = length / 1024
     return f"{thousands:g}k" if length >= 1024 and (thousands * 4).is_integer() else f"{length:g}"
 
@@ -68,7 +70,7 @@ def at_length(entry: Entry, length: int, field: str) -> tuple[Cell, float] | Non
     return None
 
 
-def gaps(panels: list[Panel]) -> list[str]:
+def gaps(panels: list[Panel], section: Section) -> list[str]:
     """Where lines have to end, in words: `learned (unsupported from 256)`."""
     words = {
         "unsupported_length": "unsupported",
@@ -86,7 +88,7 @@ def gaps(panels: list[Panel]) -> list[str]:
                 if cell.status == "ok" or word in seen:
                     continue
                 seen.add(word)
-                names = found.setdefault(f"{word} from {_length_label(length)}", [])
+                names = found.setdefault(f"{word} from {_length_label(section, length)}", [])
                 name = entry.run if entry.plain else f"{entry.run} {entry.rule}"
                 if name not in names:
                     names.append(name)
@@ -224,14 +226,16 @@ def draw(
     for axis, ticks in ((ax.xaxis, _x_ticks(section.lengths)), (ax.yaxis, _y_ticks(low, high))):
         axis.set_major_locator(FixedLocator(list(ticks)))
         axis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _length_label(round(value))))
+    ax.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: _length_label(section, round(value)))
+    )
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
     ax.grid(axis="y", color="#DDDDDD", lw=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(panel.title, loc="left", fontsize=10.5, pad=18)
     ax.annotate(
-        f"L = {section.train_len}",
+        f"L = {section.train_shape}",
         (section.train_len, 1),
         xycoords=("data", "axes fraction"),
         xytext=(0, 3),

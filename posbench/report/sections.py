@@ -1,9 +1,10 @@
 """Tidy rows arranged for reading: sections that may be compared inside, entries, cells, labels.
 
-Two numbers share a section only if they share corpus, tokenizer, training length, protocol, track,
-tier, dtype and targets. Where all lengths are read off the same windows (`prefix`), these stand for
-the targets, which are the same down a column, not along a row. Tables and figures are both drawn
-from here, so that they show the same rows in the same order under the same names.
+Two numbers share a section only if they share corpus, tokenizer, training shape, protocol, track,
+tier, dtype and targets, and if the same axes of a picture or clip are longer than in training.
+Where all lengths are read off the same windows (`prefix`), these stand for the targets, which are
+the same down a column, not along a row. Tables and figures are both drawn from here, so that they
+show the same rows in the same order under the same names.
 """
 
 import math
@@ -18,8 +19,12 @@ from posbench.settings import PROTOCOLS
 PRESETS = ("none", "sinusoidal", "learned", "t5", "alibi", "rope")
 RESCALINGS = ("none", "pi", "ntk", "ntk_by_parts", "dynamic_ntk", "yarn", "yarn_paper")
 COMPARABLE = (
-    "data", "tokenizer", "train_len", "protocol", "track", "tier", "dtype", "targets_hash",
+    "data", "tokenizer", "train_len", "train_shape", "growing", "protocol", "track", "tier",
+    "dtype", "targets_hash",
 )  # fmt: skip
+#: number of axes -> what the axes are called, and what one sample is
+AXES = {2: ("rows", "columns"), 3: ("frames", "rows", "columns")}
+SAMPLES = {1: "document", 2: "picture", 3: "clip"}
 
 Key = tuple[int, float, str]
 
@@ -60,6 +65,7 @@ def row_key(row: dict[str, Any]) -> tuple[Any, ...]:
         row["options"],
         protocol_key(row["protocol"]),
         row["test_len"],
+        row["test_shape"],
         *(str(row[name]) for name in ("data", "tokenizer", "tier", "track")),
         row["train_len"],
         *(str(row[name]) for name in ("seed", "run_id", "targets_hash", "dtype")),
@@ -160,7 +166,9 @@ class Section:
 
     keys: dict[str, Any]
     entries: list[Entry]
+    #: test lengths in tokens, and what they are called: themselves, or shapes
     lengths: list[int]
+    shapes: dict[int, str]
     interval_over: str
     #: every length has targets of its own
     moving: bool = False
@@ -176,6 +184,16 @@ class Section:
     @property
     def train_len(self) -> int:
         return int(self.keys["train_len"])
+
+    @property
+    def train_shape(self) -> str:
+        """L in words: `128`, `16x16`."""
+        return str(self.keys["train_shape"])
+
+    @property
+    def axes(self) -> int:
+        """Axes of a position: 1 for text."""
+        return 1 + self.train_shape.count("x")
 
     @property
     def cells(self) -> list[Cell]:
@@ -217,15 +235,17 @@ class Section:
         keys = self.keys
         other = f" of {self.lengths[-1]} (other targets at every length)" if self.moving else ""
         facts = [f"tier {keys['tier']}", f"{keys['protocol']}{other}"]
-        facts += [f"{keys['data']} {keys['tokenizer']}", f"L = {self.train_len}"]
+        facts += [f"{keys['data']} {keys['tokenizer']}", f"L = {self.train_shape}"]
+        if keys["growing"]:
+            facts.append(f"more {keys['growing']}")
         if keys["track"] not in ("", "strict"):
             facts.append(f"track {keys['track']}")
         if keys["dtype"] not in ("", "float32"):
             facts.append(str(keys["dtype"]))
         if docs := self.counts("n_docs"):
-            facts.append(f"{docs} document{'' if docs == '1' else 's'}")
+            facts.append(f"{docs} {SAMPLES[self.axes]}{'' if docs == '1' else 's'}")
         if targets := self.counts("n_targets"):
-            facts.append(f"{targets} tokens a length")
+            facts.append(f"{targets} tokens a {'length' if self.axes == 1 else 'shape'}")
         seeds = self.counts("n_seeds") or "1"
         return [*facts, f"{seeds} seed{'' if seeds == '1' else 's'}"]
 
@@ -257,10 +277,27 @@ def _run_names(frame: pd.DataFrame) -> dict[str, str]:
     return unique
 
 
+def growing(train_shape: str, test_shape: str) -> str:
+    """The axes along which a test is larger than training: `rows and columns`; empty for text."""
+    L, T = (list(map(int, shape.split("x"))) for shape in (train_shape, test_shape))
+    names = AXES.get(len(L), ("",))
+    return " and ".join(name for name, a, b in zip(names, L, T, strict=True) if b > a)
+
+
+def _by_axis(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the axes that grow; those at L or below stand beside each choice of axes."""
+    rows["growing"] = list(map(growing, rows["train_shape"], rows["test_shape"]))
+    parts = []
+    for _, frame in rows.groupby(["data", "train_shape"], sort=False):
+        choices = sorted(set(frame["growing"]) - {""}) or [""]
+        parts += [frame[frame["growing"].isin(("", c))].assign(growing=c) for c in choices]
+    return pd.concat(parts)
+
+
 def sections(rows: pd.DataFrame) -> list[Section]:
     """Tidy rows (per run or pooled over seeds) -> sections in a stable order."""
     result = []
-    rows = sorted_rows(rows)
+    rows = _by_axis(sorted_rows(rows))
     moving = rows["windows_hash"] != ""
     rows["targets_hash"] = rows["windows_hash"].where(moving, rows["targets_hash"])
     # what stands on the frozen targets is no reference for a whole line
@@ -287,7 +324,8 @@ def sections(rows: pd.DataFrame) -> list[Section]:
                     entries.values(), key=lambda e: (preset_key(e.preset), order.index(e.run_id))
                 ),
                 lengths=sorted({int(length) for length in frame["test_len"]}),
-                interval_over="blocks" if "blocks" in over else "documents",
+                shapes=dict(zip(frame["test_len"], frame["test_shape"], strict=True)),
+                interval_over=min(over),
                 moving=bool(frame["windows_hash"].iloc[0]),
             )
         )

@@ -87,13 +87,13 @@ def ratio_cell(cell: Cell, width: int = 99) -> str:
     return f"{ratio:.2f}" if ratio < 999.5 else plain(ratio, max(ratio, 9999.5))
 
 
-def head(length: int, train_len: int, width: int = 99) -> str:
-    """`256 2x`"""
-    multiple = f"{length / train_len:.3g}x"
-    text = f"{length} {multiple}"
-    if len(text) > width and length % 1024 == 0:
+def head(section: Section, length: int, width: int = 99) -> str:
+    """`256 2x`, `32x32 4x`"""
+    multiple, name = f"{length / section.train_len:.3g}x", section.shapes[length]
+    text = f"{name} {multiple}"
+    if len(text) > width and length % 1024 == 0 and section.axes == 1:
         text = f"{length // 1024}k {multiple}"
-    return text if len(text) <= width else str(length)
+    return text if len(text) <= width else name
 
 
 def ngram_line(section: Section) -> str:
@@ -184,7 +184,7 @@ def _terminal_section(section: Section, width: int) -> list[str]:
     shown: list[str] = []
 
     def block(title: str, lengths: list[int], draw: Callable[[Cell, int], str]) -> list[str]:
-        heads = [head(length, section.train_len, pitch - 1).rjust(pitch) for length in lengths]
+        heads = [head(section, length, pitch - 1).rjust(pitch) for length in lengths]
         out = [title.ljust(name_width) + "".join(heads)]
         for name, rest, entry in lines:
             cells = [entry.cells.get(length) for length in lengths]
@@ -211,7 +211,7 @@ def _terminal_section(section: Section, width: int) -> list[str]:
     if reference := ngram_line(section):
         out[-1:] = [*_wrap(reference, width, "  "), ""]
     for part in parts(section.ratio_lengths):
-        out += [*block(f"ratio to {section.train_len}", part, ratio_cell), ""]
+        out += [*block(f"ratio to {section.train_shape}", part, ratio_cell), ""]
     if orders := order_lines(section):
         out += [*_wrap(orders[0], width), *orders[1:], ""]
     for note in notes_of(section, shown):

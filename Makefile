@@ -33,7 +33,7 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	$(PIP) install -q -c $(CONSTRAINTS) pip setuptools wheel
 	@# first and alone, so that the pinned build is taken before anything asks for another
 	$(PIP) install -q -c $(CONSTRAINTS) torch
-	$(PIP) install -q -c $(CONSTRAINTS) -e '.[dev,launch]'
+	$(PIP) install -q -c $(CONSTRAINTS) -e '.[dev,launch,vision,video]'
 	@touch $@
 
 fix: $(READY)  ## Format and mend what can be mended

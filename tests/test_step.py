@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
-from oracles import run_config
+from oracles import SCHEMES, run_config
 
-from posbench import flops, registry, step
+from posbench import flops, step
 from posbench import model as models
 from posbench.errors import ConfigError
 
@@ -71,7 +71,7 @@ def test_compiled_steps_repeat_bit_by_bit_with_two_threads():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("posenc", registry.names("posenc"))
+@pytest.mark.parametrize("posenc", SCHEMES)
 def test_every_scheme_that_says_so_is_compiled_as_one_graph(posenc):
     options = {"parts": ["rope", "fox"]} if posenc == "stack" else {}
     options = {"pattern": ["rope", "none"]} if posenc == "layers" else options

@@ -13,6 +13,7 @@ FILES = (
     "configs",
     "state",
     "attention",
+    "grids",
     "gradients",
     "tables",
     "reductions",

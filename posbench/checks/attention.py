@@ -1,7 +1,5 @@
 """Checks of one layer's attention: shapes, chunks, steps, weights, long sequences, shifts."""
 
-import math
-
 import torch
 
 from posbench.checks.base import (
@@ -14,8 +12,9 @@ from posbench.checks.base import (
     faults,
     if_declared,
 )
-from posbench.checks.inputs import chunks_of, difference, tokens
-from posbench.checks.subjects import HEAD, HEADS, Encoded, Scheme, layers_of
+from posbench.checks.inputs import chunks_of, difference, extents, tokens
+from posbench.checks.small import HEAD, HEADS, fitting, layers_of
+from posbench.checks.subjects import Encoded
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
 
@@ -117,16 +116,21 @@ def weights(subject: Encoded) -> Measured:
 
 @check("posenc", "rescale")
 def shift(subject: Encoded) -> Measured:
-    """Positions + 1, 7, 1000 change nothing"""
-    model, length = subject.model(), 30
-    ids, encoding = tokens(length), subject.acting(model, subject.test_length)
-    known = encoding.max_length or 10**9
-    shifts = [c for c in (1, 7, 1000) if length + c <= known]
+    """Positions + 1, 7, 1000 change nothing
 
-    def hidden(start: int) -> torch.Tensor:
+    Along every axis alone, and along all of them; so only differences count on each axis.
+    """
+    model, length, axes = subject.model(), 30, subject.axes
+    ids, encoding = tokens(length), subject.acting(model, subject.test_length)
+    ways = torch.cat((torch.eye(axes), torch.ones(1, axes))).long().unique(dim=0)
+    shape = torch.tensor(extents(length, axes))
+    shifts = [c * way for c in (1, 7, 1000) for way in ways]
+    known = [move for move in shifts if encoding.defined_for(tuple((shape + move).tolist()))]
+
+    def hidden(start: torch.Tensor) -> torch.Tensor:
         return subject.hidden(model, ids, start, encoding=encoding, consecutive=False)
 
-    change = [difference(hidden(c), hidden(0)) for c in shifts]
+    change = [difference(hidden(move), hidden(0 * move)) for move in known]
     return if_declared(encoding.shift_invariant, max(change), bound=TINY)
 
 
@@ -138,30 +142,6 @@ def positions(subject: Encoded) -> Measured:
     return at_least(difference(near, far), FLOOR)
 
 
-@check("posenc", when=lambda s: max(s.encoding.axes) > 1)
-def axes(subject: Scheme) -> Measured:
-    """Every axis of positions counts
-
-    A constant added to one axis changes nothing where shifts do not; other numbers on it do.
-    """
-    moved, least, keys = 0.0, math.inf, 30
-    for layer in subject.layers:
-        for count in layer.encoding.axes:
-            index = torch.arange(keys)
-            grid = torch.stack([index // 3**axis for axis in range(count)], dim=-1)[None]
-            feed = layer.feed(keys).but(pos=grid)
-            plain = layer.attend(feed)
-            for axis in range(count):
-                one = torch.zeros(count, dtype=grid.dtype)
-                one[axis] = 1
-                moved = max(moved, difference(layer.attend(feed.but(pos=grid + 5 * one)), plain))
-                other = difference(layer.attend(feed.but(pos=grid * (1 + one))), plain)
-                least = min(least, other)
-    if least < FLOOR:
-        return at_least(least, FLOOR, "an axis does not count")
-    return if_declared(subject.encoding.shift_invariant, moved)
-
-
 @check("posenc", "rescale")
 def long(subject: Encoded) -> Measured:
     """Works at 64 L, or refuses by name"""
@@ -171,7 +151,7 @@ def long(subject: Encoded) -> Measured:
         encoding = subject.acting(model, target)
     except UnsupportedRescale as error:
         return faults([], str(error))
-    keys = min(target, encoding.max_length or target)
+    keys = fitting(encoding, target, subject.axes)
     if not all(out.isfinite().all() for out in _ends(encoding, keys)):
         return faults([f"not finite at {keys} tokens"])
     if keys == target:
@@ -179,8 +159,8 @@ def long(subject: Encoded) -> Measured:
     try:
         _ends(encoding, keys + 1)
     except Exception:
-        return faults([], f"max_length: refuses more than {keys} tokens")
-    return faults([f"max_length = {keys}, but {keys + 1} tokens raise no error"])
+        return faults([], f"refuses more than {keys} tokens")
+    return faults([f"is defined for {keys} tokens, but {keys + 1} raise no error"])
 
 
 def _ends(encoding: PositionalEncoding, keys: int) -> list[torch.Tensor]:

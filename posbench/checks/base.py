@@ -94,6 +94,18 @@ class Result:
     passed: bool
     note: str
     seconds: float
+    #: number of position axes
+    axes: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name, and what it was checked on other than text."""
+        return labelled(self.name, self.axes)
+
+
+def labelled(name: str, axes: int) -> str:
+    """A name, and the number of axes where there are several."""
+    return name if axes == 1 else f"{name} on {axes} axes"
 
 
 #: every check, in the order in which they run
@@ -162,4 +174,5 @@ def run(subject: Any, one: Check) -> Result:
         passed=found.passed,
         note=found.note,
         seconds=time.perf_counter() - start,
+        axes=1 if subject.broken else subject.axes,
     )

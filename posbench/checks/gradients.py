@@ -7,7 +7,8 @@ from torch import Tensor
 
 from posbench.checks.base import TINY, Measured, at_least, at_most, check, faults
 from posbench.checks.inputs import VOCABULARY, difference, normal, tokens
-from posbench.checks.subjects import Encoded, Scheme, nudge
+from posbench.checks.small import nudge
+from posbench.checks.subjects import Encoded, Scheme
 
 #: rows of a parameter that a note lists
 LISTED = 8

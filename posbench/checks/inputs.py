@@ -8,10 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posbench import attention
+from posbench import attention, grid
 from posbench.encodings.base import Context, PositionalEncoding
+from posbench.grid import Shape
 
 VOCABULARY = 61
+#: number of axes -> the extents of all but the first; they differ, so that no axis passes for
+#: another one
+INNER: dict[int, Shape] = {1: (), 2: (7,), 3: (3, 5)}
 
 
 def normal(*size: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -25,10 +29,24 @@ def tokens(length: int, batch: int = 2, seed: int = 0) -> Tensor:
     return torch.randint(VOCABULARY, (length, batch), generator=draw).T.contiguous()
 
 
-def positions(length: int, axes: int = 1, start: int = 0, step: int = 1) -> Tensor:
-    """Positions [1, length, axes]; every axis holds the index, as it does for text."""
-    found = torch.arange(start, start + step * length, step)
-    return found[None, :, None].expand(1, length, axes).contiguous()
+def extents(length: int, axes: int = 1) -> Shape:
+    """The text, picture or clip that holds so many tokens; it grows along its first axis."""
+    inner = INNER[axes]
+    return (-(-length // grid.count(inner)), *inner)
+
+
+def positions(length: int, axes: int = 1, start: int | Tensor = 0, step: int = 1) -> Tensor:
+    """Positions [1, length, axes] in raster order.
+
+    The first axis begins at `start` and has a token every `step`; a tensor [axes] is where each
+    axis begins.
+    """
+    found = grid.coordinates(extents(length, axes))[:, :length]
+    found[..., 0] *= step
+    if isinstance(start, Tensor):
+        return found + start
+    found[..., 0] += start
+    return found
 
 
 def difference(a: Tensor, b: Tensor) -> float:
@@ -87,6 +105,11 @@ class Layer:
     def hooks(self) -> frozenset[str]:
         return self.encoding.hooks
 
+    @property
+    def axes(self) -> int:
+        """Number of position axes that it is given."""
+        return len(self.encoding.geometry.shape) if self.encoding.on_a_grid else 1
+
     def feed(self, keys: int, batch: int = 1, start: int = 0, step: int = 1, seed: int = 0) -> Feed:
         """Random input of so many keys, in float64."""
         shape = self.encoding.geometry
@@ -94,11 +117,11 @@ class Layer:
         q, k, v = (
             normal(batch, shape.n_heads, keys, shape.head_dim, seed=seed + n) for n in (1, 2, 3)
         )
-        return Feed(x, q, k, v, positions(keys, self.encoding.axes[0], start, step))
+        return Feed(x, q, k, v, positions(keys, self.axes, start, step))
 
     def context(self, feed: Feed, consecutive: bool = False, window: int | None = None) -> Context:
         """A new pass, at this layer, with what `prepare` makes of the input."""
-        ctx = Context(consecutive).at(self.index, window)
+        ctx = Context(consecutive and self.axes == 1).at(self.index, window)
         ctx.prepared = self.encoding.prepare(feed.x, feed.pos, ctx)
         return ctx
 

@@ -46,6 +46,6 @@ def asked(names: list[str], everything: bool, plugins: list[str]) -> list[tuple[
 def results(pairs: list[tuple[str, str]]) -> Iterator[base.Result]:
     """Every check of these, one after the other."""
     for group, name in pairs:
-        one = subject(group, name)
-        for check in base.applicable(one):
-            yield base.run(one, check)
+        for one in subject(group, name).variants:
+            for check in base.applicable(one):
+                yield base.run(one, check)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from posbench.checks.base import Measured, at_most, check, faults
 from posbench.checks.inputs import Layer, tokens
-from posbench.checks.subjects import Encoded, layers_of
+from posbench.checks.small import layers_of
+from posbench.checks.subjects import Encoded
 from posbench.encodings.base import Context, PositionalEncoding
 
 #: where half types cannot tell whole numbers apart: bfloat16 past 256, float16 past 2048
@@ -17,10 +18,10 @@ HALVES = (torch.bfloat16, torch.float16)
 TABLES = frozenset({"embed", "rotate", "distance_bias", "pair_bias", "logit_scale"})
 
 
-def _at(layer: Layer, known: int | None, *near: int) -> Tensor:
-    """Positions [1, N, A], those that the scheme is defined for."""
-    kept = [n for n in near if known is None or n < known] or [0]
-    return torch.tensor(kept)[None, :, None].repeat(1, 1, layer.encoding.axes[0])
+def _at(layer: Layer, encoding: PositionalEncoding, *near: int) -> Tensor:
+    """Positions [1, N, A], the same on every axis, those that the scheme is defined for."""
+    kept = [n for n in near if encoding.defined_for((n + 1,) * layer.axes)] or [0]
+    return torch.tensor(kept)[None, :, None].repeat(1, 1, layer.axes)
 
 
 def _values(layer: Layer, pos: Tensor, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
@@ -95,7 +96,7 @@ def half_tables(subject: Encoded) -> Measured:
         exact = _rounded(subject.encoding, dtype)
         cast = copy.deepcopy(exact).to(dtype)
         for a, b in zip(layers_of(cast), layers_of(exact), strict=True):
-            pos = _at(b, subject.encoding.max_length, *CLOSE)
+            pos = _at(b, subject.encoding, *CLOSE)
             error, hook = _error(_values(a, pos, torch.float32), _values(b, pos, torch.float64))
             if not error <= worst:
                 worst, note = error, f"{hook} in {dtype}"
@@ -106,9 +107,10 @@ def half_tables(subject: Encoded) -> Measured:
 def far(subject: Encoded) -> Measured:
     """float32 at position 10^6 near float64"""
     worst, note = 0.0, ""
-    single = copy.deepcopy(subject.encoding).float()
-    for a, b in zip(layers_of(single), layers_of(subject.encoding), strict=True):
-        pos = _at(b, subject.encoding.max_length, 999_993, 1_000_000)
+    exact = _rounded(subject.encoding, torch.float32)
+    single = copy.deepcopy(exact).float()
+    for a, b in zip(layers_of(single), layers_of(exact), strict=True):
+        pos = _at(b, subject.encoding, 999_993, 1_000_000)
         error, hook = _error(_values(a, pos, torch.float32), _values(b, pos, torch.float64))
         if not error <= worst:
             worst, note = error, hook

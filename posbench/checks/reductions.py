@@ -1,22 +1,25 @@
 """Checks of special cases: the one thing that a class equals another in, and what accepts what."""
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 
 from posbench import registry
 from posbench.checks.base import FLOOR, TINY, Measured, at_most, check, faults
 from posbench.checks.inputs import VOCABULARY, chunks_of, difference, tokens
-from posbench.checks.subjects import HEAD, HEADS, Encoded, Rule, Scheme, subject
+from posbench.checks.small import HEAD, HEADS
+from posbench.checks.subjects import Encoded, Rule, Scheme, subject
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
 from posbench.rescale.base import Ladder, Rescale
 
 
-@check("posenc", "rescale", when=lambda s: bool(s.cls.reductions()))
+@check("posenc", "rescale", when=lambda s: bool(s.cases))
 def reductions(given: Encoded) -> Measured:
     """Equals others in its special cases"""
     worst, notes = 0.0, []
-    for case in given.cls.reductions():
+    for case in given.cases:
         change = given.distance_to(case)
         worst = max(worst, change)
         wrong = "" if change <= TINY else f": {change:.2g} apart"
@@ -25,11 +28,14 @@ def reductions(given: Encoded) -> Measured:
 
 
 class Halved(Rescale):
-    """Every frequency divided by 2; known to no registry."""
+    """Every frequency divided by 2; known to no registry. Keeps the size of the ladder it saw."""
 
     name = "halved"
+    by_place = False
+    size = HEAD
 
     def frequencies(self, ladder: Ladder, scale: float) -> Tensor:
+        self.size = ladder.dim
         return ladder.inv_freq / 2
 
 
@@ -50,7 +56,8 @@ def rescaling(given: Scheme) -> Measured:
     ids = tokens(24)
     before = given.hidden(model, ids)
     try:
-        changed = rule.applied(model.posenc, given.length, 2 * given.length)
+        longer = given.grown(model.posenc, 2 * given.length)
+        changed = rule.applied(longer, given.length, 2 * given.length)
     except UnsupportedRescale as error:
         return faults(refusal(rule, model.posenc, error), "refused: not rotary")
     found = ["the trained encoding itself comes back"] if changed is model.posenc else []
@@ -69,27 +76,28 @@ def accepts(given: Rule) -> Measured:
     left as it was; the others are refused by name.
     """
     found, accepted = [], []
-    for name in registry.names("posenc"):
-        other: Scheme = subject("posenc", name)
+    others = [v for name in registry.names("posenc") for v in subject("posenc", name).variants]
+    for other in others:
         if other.broken:
             continue
         try:
-            found += [f"{name}: {fault}" for fault in _on(given, other)]
-            accepted.append(name)
+            found += [f"{other.label}: {fault}" for fault in _on(given, other)]
+            accepted.append(other.label)
         except UnsupportedRescale as error:
             found += refusal(given.make(), other.encoding, error)
         except Exception as error:
-            found.append(f"{name}: {type(error).__name__}: {error}")
+            found.append(f"{other.label}: {type(error).__name__}: {error}")
     return faults(found, "accepts " + ", ".join(accepted))
 
 
 def _on(given: Rule, other: Scheme) -> list[str]:
     """What is wrong with a scheme under a rescaling."""
     model, ids = other.model(), tokens(other.fitting(160), batch=1)
-    trained = model.posenc
-    shown = [y.encoding.own_tables(ids[0]).get("inv_freq", []) for y in other.layers]
-    rule = given.make(dim=2 * max(map(len, shown)) or HEAD)
-    encoding = rule.applied(trained, other.length, 2 * other.length)
+    trained, longer = model.posenc, other.grown(model.posenc, 2 * other.length)
+    probe, lengths = Halved(Halved.Config(factor=2)), (other.length, 2 * other.length)
+    with suppress(UnsupportedRescale):
+        probe.applied(longer, *lengths)
+    encoding = given.make(dim=probe.size).applied(longer, *lengths)
     later = (torch.arange(ids.shape[1]) > 120) * ids.new_ones(())
     before = other.hidden(model, ids[:, :40], encoding=trained)
     ids = torch.cat((ids, (ids + later) % VOCABULARY))

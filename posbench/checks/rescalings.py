@@ -8,7 +8,8 @@ from torch import Tensor
 
 from posbench.checks.base import TINY, Measured, at_most, check, faults
 from posbench.checks.inputs import difference, tokens
-from posbench.checks.subjects import HEAD, Rule
+from posbench.checks.small import HEAD
+from posbench.checks.subjects import Rule
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
 from posbench.rescale.base import Ladder, Rescale, TurnsConfig

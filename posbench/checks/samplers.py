@@ -7,7 +7,8 @@ from torch import Tensor
 
 from posbench.checks.base import TINY, Measured, at_least, at_most, check, faults
 from posbench.checks.inputs import VOCABULARY, difference, tokens
-from posbench.checks.subjects import Sampler, decoder
+from posbench.checks.small import decoder
+from posbench.checks.subjects import Sampler
 from posbench.encodings.base import Context, PositionalEncoding
 from posbench.positions.base import PositionSampler
 

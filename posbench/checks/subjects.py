@@ -1,56 +1,26 @@
 """What is checked: a scheme, a rescaling or a position sampler, on a small model.
 
-The sizes differ from each other wherever a mixed-up axis could hide: 3 heads of 24 channels, width
-72, 2 layers, batches of 2.
+A scheme is checked with every number of position axes that it understands: on text, and on pictures
+and clips.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from posbench import model as models
 from posbench import registry
-from posbench.checks.inputs import VOCABULARY, Layer, difference, normal, positions, tokens
+from posbench.checks.base import labelled
+from posbench.checks.inputs import Layer, difference, extents, positions, tokens
+from posbench.checks.small import HEAD, decoder, fitting, layers_of, nudge
 from posbench.encodings.base import PositionalEncoding, Reduction
 from posbench.model import Decoder
 from posbench.positions.base import PositionSampler
 from posbench.rescale.base import Rescale
-from posbench.settings import Geometry, ModelConfig
-
-WIDTH, HEADS, LAYERS, HEAD = 72, 3, 2, 24
-
-
-def decoder(
-    posenc: str, train_length: int, options: dict[str, Any] | None = None, seed: int = 0
-) -> Decoder:
-    """A small model in float64; its weights are a function of the seed and their names."""
-    cls = registry.get("posenc", posenc)
-    encoding = cls(cls.Config(**(options or {})), Geometry(WIDTH, HEADS, LAYERS, train_length))
-    sampler = registry.get("positions", "standard")
-    config = ModelConfig(d_model=WIDTH, n_layers=LAYERS, n_heads=HEADS)
-    made = Decoder(config, VOCABULARY, encoding, sampler(sampler.Config(), train_length))
-    models.initialise(made, seed)
-    return made.double()
-
-
-def nudge(encoding: PositionalEncoding, size: float = 0.1, seed: int = 1) -> None:
-    """Move own parameters away from their initial values, which may be special, in place."""
-    with torch.no_grad():
-        for parameter in encoding.parameters():
-            parameter.add_(normal(*parameter.shape, seed=seed, dtype=parameter.dtype), alpha=size)
-        encoding.project()
-
-
-def layers_of(encoding: PositionalEncoding) -> list[Layer]:
-    """The schemes that act in the layers of the small model, each once."""
-    found: dict[int, Layer] = {}
-    for layer in range(LAYERS):
-        own, index = encoding.for_layer(layer)
-        found.setdefault(id(own), Layer(own, index))
-    return list(found.values())
 
 
 class Given(PositionSampler):
@@ -83,6 +53,21 @@ class Subject:
         except Exception as error:
             return f"{type(error).__name__}: {error}".splitlines()[0]
         return ""
+
+    @property
+    def axes(self) -> int:
+        """Number of position axes that it is given."""
+        return 1
+
+    @property
+    def label(self) -> str:
+        """What a note calls it."""
+        return labelled(self.name, self.axes)
+
+    @property
+    def variants(self) -> Sequence["Subject"]:
+        """The subject with every number of position axes that it understands."""
+        return [self]
 
     def build(self) -> Any:
         """One of it."""
@@ -123,9 +108,10 @@ class Encoded(Subject):
         return layers_of(self.encoding)
 
     @property
-    def axes(self) -> int:
-        """Number of position axes that it is given."""
-        return self.encoding.axes[0]
+    def cases(self) -> list[Reduction]:
+        """The special cases in which it equals another."""
+        found: list[Reduction] = self.cls.reductions()
+        return found
 
     @property
     def depends_on_total_length(self) -> bool:
@@ -138,13 +124,17 @@ class Encoded(Subject):
 
     def fitting(self, length: int) -> int:
         """The length, or the longest one that it is defined for."""
-        return min(length, self.encoding.max_length or length)
+        return fitting(self.encoding, length, self.axes)
+
+    def grown(self, trained: PositionalEncoding, length: int) -> PositionalEncoding:
+        """What a rescaling is applied to in a test of so many tokens."""
+        return trained.measured_at(extents(length, self.axes))
 
     def hidden(
         self,
         model: Decoder,
         ids: Tensor,
-        start: int = 0,
+        start: int | Tensor = 0,
         step: int = 1,
         encoding: PositionalEncoding | None = None,
         consecutive: bool = True,
@@ -165,8 +155,31 @@ class Scheme(Encoded):
     length = 128
     test_length = 128
 
+    def __init__(self, name: str, axes: int = 0):
+        super().__init__(name)
+        self._axes = axes
+
+    @property
+    def axes(self) -> int:
+        return self._axes or int(self.cls.axes[0])
+
+    @cached_property
+    def variants(self) -> list[Subject]:
+        understood = () if self.broken else self.encoding.axes
+        others = [Scheme(self.name, axes) for axes in understood if axes != self.axes]
+        return [self, *others]
+
+    @property
+    def cases(self) -> list[Reduction]:
+        """Those that hold on its axes: if the other scheme takes any that it takes, on these."""
+
+        def shared(case: Reduction) -> set[int]:
+            return set(self.cls.axes) & set(subject(self.group, case.equals).cls.axes)
+
+        return [c for c in super().cases if self.axes in (shared(c) or {self.axes})]
+
     def model(self, seed: int = 0, train_length: int | None = None, moved: bool = True) -> Decoder:
-        made = decoder(self.name, train_length or self.length, seed=seed)
+        made = decoder(self.name, train_length or self.length, seed=seed, axes=self.axes)
         if moved:
             nudge(made.posenc)
         return made
@@ -175,13 +188,17 @@ class Scheme(Encoded):
         return model.posenc
 
     def distance_to(self, case: Reduction) -> float:
+        """Where the other takes fewer axes, the rest of its own are constant."""
         other: Scheme = subject(self.group, case.equals)
-        mine = decoder(self.name, self.length, case.options)
-        theirs = decoder(other.name, self.length, case.equal_options)
+        axes = self.axes if self.axes in other.cls.axes else other.axes
+        mine = decoder(self.name, self.length, case.options, axes=self.axes)
+        theirs = decoder(other.name, self.length, case.equal_options, axes=axes)
         if case.prepare is not None:
             case.prepare(mine.posenc)
         ids = tokens(min(self.fitting(200), other.fitting(200)), batch=1)
-        return difference(self.hidden(mine, ids), other.hidden(theirs, ids))
+        pos = positions(ids.shape[1], axes)
+        ours = mine.hidden(ids, pos_BTA=F.pad(pos, (0, self.axes - axes)))
+        return difference(ours, theirs.hidden(ids, pos_BTA=pos))
 
 
 class Rule(Encoded):

@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from posbench.checks.base import (
@@ -15,10 +16,13 @@ from posbench.checks.base import (
     if_declared,
 )
 from posbench.checks.inputs import Layer, difference
-from posbench.checks.subjects import HEAD, Encoded, Scheme, layers_of, nudge
+from posbench.checks.small import HEAD, layers_of, nudge
+from posbench.checks.subjects import Encoded, Scheme
 
 #: positions at which rotations are looked at
 AT = (0, 1, 5, 1000)
+#: hooks that give a bias of positions
+BIASES = frozenset({"distance_bias", "pair_bias"})
 
 
 def _turns(layer: Layer) -> bool:
@@ -37,7 +41,21 @@ def _having(subject: Encoded, hook: str) -> list[Layer]:
 
 def _places(layer: Layer, *at: int) -> Tensor:
     """Positions [1, N, A], the same on every axis."""
-    return torch.tensor(at)[None, :, None].repeat(1, 1, layer.encoding.axes[0])
+    return torch.tensor(at)[None, :, None].repeat(1, 1, layer.axes)
+
+
+def _line(layer: Layer, distance: Tensor, axis: int) -> Tensor:
+    """Positions [1, N, A] at distances [N] from the origin along an axis."""
+    return F.one_hot(torch.tensor(axis), layer.axes) * distance[None, :, None]
+
+
+def _along(layer: Layer, distance: Tensor, axis: int = 0) -> Tensor:
+    """Bias [H, N] of queries that are so far from their key along an axis."""
+    ctx = layer.context(layer.feed(3))
+    if "distance_bias" in layer.hooks:
+        return layer.encoding.distance_bias(distance, ctx)
+    query, key = _line(layer, distance, axis), _line(layer, distance[:1] * 0, axis)
+    return layer.encoding.pair_bias(query, key, ctx)[0, :, :, 0]
 
 
 @check("posenc", "rescale", when=lambda s: s.has("rotate"))
@@ -102,20 +120,36 @@ def _pairs(image: Tensor) -> list[tuple[int, int]]:
     when=lambda s: any("inv_freq" in y.encoding.own_tables(torch.arange(2)) for y in _turning(s)),
 )
 def frequencies(subject: Encoded) -> Measured:
-    """Position m turns by m * inv_freq as shown"""
+    """Position m turns by m * inv_freq as shown
+
+    Where `axis_of` is shown, too: a pair turns with that axis alone, with none where it is -1.
+    """
     worst = 0.0
     for layer in _turning(subject):
-        table = layer.encoding.own_tables(torch.arange(2)).get("inv_freq")
-        if table is None:
+        table = layer.encoding.own_tables(torch.arange(2))
+        if "inv_freq" not in table:
             continue
-        theta = torch.tensor(table, dtype=torch.float64).expand(layer.encoding.geometry.n_heads, -1)
-        for place, images in zip(AT, layer.turned(_places(layer, *AT)), strict=True):
-            for own, image in zip(theta, images, strict=True):
-                cosines = torch.ones(HEAD, dtype=torch.float64)
-                cosines[: 2 * len(own)] = (place * own).cos().repeat(2)
-                found = torch.linalg.eigvals(image).real
-                worst = max(worst, difference(found.sort()[0], cosines.sort()[0]))
+        theta = torch.tensor(table["inv_freq"], dtype=torch.float64)
+        ways = [(_places(layer, *AT), theta > -1)]
+        if "axis_of" in table:
+            at, axis_of = torch.tensor(AT), torch.tensor(table["axis_of"])
+            ways = [(_line(layer, at, axis), axis_of == axis) for axis in range(layer.axes)]
+        for pos, turning in ways:
+            own = (theta * turning).expand(layer.encoding.geometry.n_heads, -1)
+            worst = max(worst, _misturned(layer.turned(pos), own))
     return at_most(worst, 1e-7)
+
+
+def _misturned(images: Tensor, theta_HP: Tensor) -> float:
+    """How far turns [AT, H, K, K] are from those by AT * theta."""
+    worst = 0.0
+    for place, heads in zip(AT, images, strict=True):
+        for own, image in zip(theta_HP, heads, strict=True):
+            cosines = torch.ones(HEAD, dtype=torch.float64)
+            cosines[: 2 * len(own)] = (place * own).cos().repeat(2)
+            found = torch.linalg.eigvals(image).real
+            worst = max(worst, difference(found.sort()[0], cosines.sort()[0]))
+    return worst
 
 
 @check("posenc", when=lambda s: s.has("distance_bias"))
@@ -136,16 +170,22 @@ def pointwise(subject: Scheme) -> Measured:
     "posenc", when=lambda s: s.has("distance_bias", "pair_bias") and not s.has("prepare", "embed")
 )
 def of_distance(subject: Scheme) -> Measured:
-    """q = k = 0: weights follow the distance"""
+    """q = k = 0: weights follow the distance
+
+    With several axes: the distance along each of them.
+    """
     worst, declared = 0.0, subject.encoding.shift_invariant
     for layer in subject.layers:
         feed = layer.feed(HEAD, start=60)
         none = torch.zeros_like(feed.q)
         found = layer.weights(feed.but(q=none, k=none)).log()
         bias = found - found.diagonal(dim1=-2, dim2=-1)[..., None]
-        for distance in range(1, HEAD):
-            along = bias.diagonal(-distance, dim1=-2, dim2=-1)
-            worst = max(worst, float((along - along[..., :1]).abs().max()))
+        apart = feed.pos[0, :, None] - feed.pos[0]
+        kinds = apart.flatten(0, 1).unique(dim=0, return_inverse=True)[1].view(HEAD, HEAD)
+        for kind in kinds.unique():
+            equal = bias[..., (kinds == kind).tril()]
+            if equal.numel():
+                worst = max(worst, float((equal - equal[..., :1]).abs().max()))
         if "distance_bias" in layer.hooks and "pair_bias" not in layer.hooks:
             shown = layer.encoding.distance_bias(torch.arange(HEAD), layer.context(feed))
             worst = max(worst, difference(bias[0, :, -1].flip(-1), shown - shown[:, :1]))
@@ -181,8 +221,9 @@ def _rises(layer: Layer, longest: int) -> list[Tensor]:
         found.append(layer.encoding.distance_bias(torch.arange(longest), ctx).diff(dim=-1))
     if "key_bias" in layer.hooks:
         found.append(-layer.encoding.key_bias(at, ctx).diff(dim=-1))
-    if "pair_bias" in layer.hooks:
-        rise = -layer.encoding.pair_bias(at, at, ctx).diff(dim=-1)
+    for axis in range(layer.axes if "pair_bias" in layer.hooks else 0):
+        line = _line(layer, torch.arange(at.shape[1]), axis)
+        rise = -layer.encoding.pair_bias(line, line, layer.context(feed)).diff(dim=-1)
         later = torch.ones(rise.shape[-2:]).triu().bool()
         found.append(rise.masked_fill(later, -math.inf))
     return found
@@ -222,8 +263,8 @@ def buckets(subject: Scheme) -> Measured:
             rows = torch.arange(parameter.shape[0], dtype=parameter.dtype)
             parameter.copy_(rows.view(-1, *[1] * (parameter.ndim - 1)).expand_as(parameter))
         table = torch.tensor(shown)
-        if "distance_bias" in encoding.hooks:
-            seen = encoding.distance_bias(distance, own.context(own.feed(3)))[0].round().long()
+        if own.hooks & BIASES:
+            seen = _along(own, distance)[0].round().long()
             wrong = (seen != table).nonzero().flatten().tolist()
             found += [f"shows bucket {table[n]} for {n}, uses {seen[n]}" for n in wrong[:3]]
             table = seen
@@ -245,12 +286,12 @@ def buckets(subject: Scheme) -> Measured:
 def slopes(subject: Scheme) -> Measured:
     """Bias of n is -n times the slope shown"""
     worst = 0.0
-    for layer in _having(subject, "distance_bias"):
+    for layer in subject.layers:
         shown = layer.encoding.own_tables(torch.arange(2)).get("slopes")
-        if shown is None:
+        if shown is None or not layer.hooks & BIASES:
             continue
         distance = torch.tensor([0, 1, 2, 77, 4096])
-        bias = layer.encoding.distance_bias(distance, layer.context(layer.feed(3))).double()
         expected = -torch.tensor(shown, dtype=torch.float64)[:, None] * distance
-        worst = max(worst, difference(bias, expected))
+        for axis in range(layer.axes):
+            worst = max(worst, difference(_along(layer, distance, axis).double(), expected))
     return at_most(worst, 1e-6)

@@ -23,15 +23,22 @@ def contract(*which: str) -> Callable[..., None]:
     for one in which:
         pairs += [registry.load_plugin(one)] if one.endswith(".py") else names.named([one])
     cases = [
-        pytest.param(group, name, one, id=f"{group}={name}-{one.name}")
+        pytest.param(given, one, id="-".join((f"{group}={name}", one.name, *_axes(given))))
         for group, name in pairs
-        for one in base.applicable(subject(group, name))
+        for given in subject(group, name).variants
+        for one in base.applicable(given)
     ]
 
-    @pytest.mark.parametrize(("group", "name", "one"), cases)
-    def test(group: str, name: str, one: Any) -> None:
-        found = base.run(subject(group, name), one)
+    @pytest.mark.parametrize(("given", "one"), cases)
+    def test(given: Any, one: Any) -> None:
+        found = base.run(given, one)
         bound = f"{found.value:g}, must be {found.relation} {found.bound:g}"
         assert found.passed, f"{found.shows}: {bound}. {found.note}"
 
     return test
+
+
+def _axes(given: Any) -> list[str]:
+    """What tells a test on a grid from others."""
+    on_text = given.broken or given.axes == 1
+    return [] if on_text else [f"{given.axes}axes"]

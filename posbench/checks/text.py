@@ -29,9 +29,9 @@ def show(
     start, done = time.monotonic(), []
     before: tuple[str, str] | None = None
     for result in results:
-        own = result.group, result.name
+        own = result.group, result.label
         if own != before:
-            write(f"{result.name} ({registry.KINDS[result.group]})")
+            write(f"{result.label} ({registry.KINDS[result.group]})")
         before = own
         done.append(result)
         write(line(result, colour))
@@ -66,7 +66,7 @@ def summary(results: list[Result], seconds: float) -> str:
     of = f"{len(results)} checks of {things} name{'' if things == 1 else 's'} in {seconds:.0f} s"
     if not failed:
         return f"{of}: all ok"
-    listed = ", ".join(f"{r.name}: {r.check}" for r in failed)
+    listed = ", ".join(f"{r.label}: {r.check}" for r in failed)
     return "\n".join(textwrap.wrap(f"{of}: {len(failed)} failed ({listed})", WIDTH))
 
 

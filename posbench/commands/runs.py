@@ -206,4 +206,5 @@ def report(
     print(tables.terminal_table(collected.pooled))
     for name, why in collected.skipped.items():
         console.note(f"not in the table: {name}: {why}")
-    console.note(f"wrote {out}/lengths.csv lengths.md perplexity.{{png,svg}} ratio.{{png,svg}}")
+    written = ["lengths.csv", "lengths.md", "perplexity.{png,svg}", "ratio.{png,svg}"]
+    console.note(f"wrote {out}/{' '.join(written + collected.pictures)}")

@@ -23,6 +23,13 @@ def slopes(heads: int) -> list[float]:
     return first + slopes(2 * below)[::2][: heads - below]
 
 
+def penalties(slopes: list[float], distance: Tensor) -> Tensor:
+    """-slope * distance [H, ...] of distances [...], in float64 (see `wide`)."""
+    kind = wide(distance.device)
+    slope = torch.tensor(slopes, dtype=kind, device=distance.device)
+    return -(slope.view(-1, *[1] * distance.ndim) * distance.to(kind))
+
+
 @register
 class Alibi(PositionalEncoding):
     """A penalty that grows linearly with distance, one fixed slope per head (Press et al. 2022).
@@ -40,9 +47,7 @@ class Alibi(PositionalEncoding):
         self.slopes = slopes(geometry.n_heads)
 
     def distance_bias(self, distance_N: Tensor, ctx: Context) -> Tensor:
-        kind = wide(distance_N.device)
-        slope = torch.tensor(self.slopes, dtype=kind, device=distance_N.device)
-        return -(slope[:, None] * distance_N.to(kind))
+        return penalties(self.slopes, distance_N)
 
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
         return {"slopes": self.slopes}

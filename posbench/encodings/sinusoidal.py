@@ -12,6 +12,14 @@ from posbench.registry import register
 from posbench.settings import Geometry
 
 
+def code(pos: Tensor, width: int, base: float) -> Tensor:
+    """Sines and cosines [..., width] of positions [...], in float64 (see `wide`)."""
+    kind = wide(pos.device)
+    exponent = torch.arange(0, width, 2, dtype=kind, device=pos.device) / width
+    angle = pos.to(kind)[..., None] * base**-exponent
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
+
+
 @register
 class Sinusoidal(PositionalEncoding):
     """Sines and cosines of the position, added to the token embedding (Vaswani et al. 2017).
@@ -35,7 +43,7 @@ class Sinusoidal(PositionalEncoding):
         super().__init__(config, geometry)
         if geometry.d_model % 2:
             raise ConfigError(
-                f"model.d_model={geometry.d_model}: posenc=sinusoidal needs an even width"
+                f"model.d_model={geometry.d_model}: posenc={self.name} needs an even width"
             )
         if not 1 < config.base < math.inf:
             raise ConfigError(f"posenc.base={config.base}: must be above 1")
@@ -43,11 +51,7 @@ class Sinusoidal(PositionalEncoding):
 
     def table(self, pos: Tensor) -> Tensor:
         """Embedding [..., D] of positions [...], in float64 (float32 where a device has none)."""
-        width = self.geometry.d_model
-        kind = wide(pos.device)
-        exponent = torch.arange(0, width, 2, dtype=kind, device=pos.device) / width
-        angle = pos.to(kind)[..., None] * self.config.base**-exponent
-        table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
+        table = code(pos, self.geometry.d_model, self.config.base)
         return table * (self.config.rms / 0.5**0.5)
 
     def embed(self, x_BTD: Tensor, pos_BTA: Tensor) -> Tensor:

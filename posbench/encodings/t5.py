@@ -26,6 +26,14 @@ def bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
     return torch.where(n < exact, n, far.clamp(max=buckets - 1))
 
 
+def furthest(option: int | str, auto: int) -> int:
+    """The option max_distance, or what `auto` stands for; ConfigError for other words."""
+    given = auto if option == "auto" else option
+    if not isinstance(given, int):
+        raise ConfigError(f"posenc.max_distance={given}: a whole number or auto")
+    return given
+
+
 @register
 class T5Bias(PositionalEncoding):
     """A learned number per head and distance bucket, added to the scores (Raffel et al. 2020).
@@ -50,10 +58,7 @@ class T5Bias(PositionalEncoding):
     def __init__(self, config: Config, geometry: Geometry):
         super().__init__(config, geometry)
         auto = config.max_distance == "auto"
-        given = geometry.train_length // 2 if auto else config.max_distance
-        if not isinstance(given, int):
-            raise ConfigError(f"posenc.max_distance={given}: a whole number or auto")
-        self.max_distance = given
+        self.max_distance = furthest(config.max_distance, geometry.train_length // 2)
         if config.buckets < 2:
             raise ConfigError(f"posenc.buckets={config.buckets}: must be at least 2")
         if self.max_distance <= config.buckets // 2:

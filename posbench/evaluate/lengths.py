@@ -17,9 +17,10 @@ import torch
 
 from posbench import devices, grid, registry, runs
 from posbench import model as models
+from posbench.data.grids import GridDataset
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
-from posbench.evaluate import protocols, rows, score
+from posbench.evaluate import pictures, protocols, rows, score
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
@@ -45,7 +46,8 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "finished": None,
             "run_id": todo.run.manifest["run_id"],
             "weights_sha256": todo.run.manifest["weights_sha256"],
-            "lengths": [grid.text(shape) for shape in todo.shapes],
+            "lengths": [grid.count(shape) for shape in todo.shapes],
+            "shapes": [grid.text(shape) for shape in todo.shapes],
             "rescalings": {name: asdict(rule.config) for name, rule in todo.rules().items()},
             "plugins": todo.plugins(),
             "eval": asdict(todo.eval),
@@ -57,6 +59,10 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             cells = _cells(todo, folder, report)
             made = rows.build(todo, cells)
             rows.write(made, folder)
+            if isinstance(todo.data, GridDataset):
+                scorer = _Scorer(todo, {})
+                shown = pictures.make(todo, cells, scorer.model, scorer.encoding)
+                pictures.write(shown, folder / pictures.FILE)
         except Exception as error:
             failure = {"status": "failed", "finished": runs.now()}
             failure |= {"error": f"{type(error).__name__}: {error}"}
@@ -147,14 +153,14 @@ class _Scorer:
         #: what is known already: (protocol, length, signature of the encoding) -> its cell
         self.known: dict[Hashable, Cell] = {}
         for key, cell in cells.items():
-            self._remember({key: cell}, self._encoding(key))
+            self._remember({key: cell}, self.encoding(key))
 
     def __call__(self, key: Key) -> dict[Key, Cell]:
         """A missing cell, and others that its forward passes gave.
 
         What cannot be scored is a status, never an exception.
         """
-        encoding = self._encoding(key)
+        encoding = self.encoding(key)
         if isinstance(encoding, str):
             return {key: Cell(encoding)}
         same = self.known.get((key.protocol, key.shape, signature(encoding)))
@@ -171,7 +177,7 @@ class _Scorer:
             for key, cell in made.items():
                 self.known.setdefault((key.protocol, key.shape, known), cell)
 
-    def _encoding(self, key: Key) -> PositionalEncoding | str:
+    def encoding(self, key: Key) -> PositionalEncoding | str:
         """The encoding of a cell, or the status that says why there is none."""
         rule = self.rules[key.rule]
         shape = max(protocols.together(key.protocol, key.shape, self.todo.shapes))

@@ -8,7 +8,7 @@ from posbench.encodings.base import Context, PositionalEncoding, Region
 from posbench.encodings.combined import Combined
 from posbench.encodings.stack import combine
 from posbench.errors import ConfigError, NotRescalable, UnsupportedRescale
-from posbench.rescale.base import Rescale
+from posbench.rescale.base import Rescale, refuse_coordinates
 from posbench.settings import Geometry
 
 #: positions of queries and keys -> other ones
@@ -68,6 +68,7 @@ class MapRule(Rescale):
             raise NotRescalable(
                 f"{encoding.label} cannot be rescaled by {self.name}: it is not rotary"
             )
+        refuse_coordinates(self, encoding)
         window, far = self.map(train_length, test_length)
         if far is None:
             return encoding

@@ -15,6 +15,9 @@ from posbench.errors import ConfigError, UnsupportedRescale
 if TYPE_CHECKING:
     from posbench.encodings.base import PositionalEncoding
 
+#: axes that a rescaling acts along
+GROWN, ALL = "grown", "all"
+
 
 @dataclass(frozen=True)
 class Ladder:
@@ -51,11 +54,16 @@ class Rescale:
     paper: ClassVar[str] = ""
     #: what it acts on: frequencies, positions or scores; a stack takes one rule for each
     acts_on: ClassVar[str] = "frequencies"
+    #: what becomes of a frequency depends on its place in the ladder, or on its turns within L
+    by_place: ClassVar[bool] = True
 
     @dataclass
     class Config:
         #: s = target / training length; auto = max(1, test length / L), anew for every length
         factor: int | float | str = "auto"
+        #: with several axes: those along which tests grow, each by its own s (grown), or all of
+        #: them by the largest s (all)
+        axes: str = GROWN
 
     @classmethod
     def example(cls, dim: int) -> dict[str, Any]:
@@ -75,6 +83,7 @@ class Rescale:
             raise ConfigError(f"rescale.factor={factor}: a number of at least 1, or auto")
         if isinstance(factor, int | float) and not 1 <= factor < math.inf:
             raise ConfigError(f"rescale.factor={factor}: must be at least 1, or auto")
+        settings.one_of("rescale.axes", getattr(config, "axes", GROWN), (GROWN, ALL))
 
     # ---- what it is
 
@@ -96,6 +105,11 @@ class Rescale:
         return [f"{k}={_word(v)}" for k, v in changed if k not in ("name", "factor")]
 
     @property
+    def every_axis(self) -> bool:
+        """Whether it also acts along axes of pictures and clips on which tests do not grow."""
+        return bool(getattr(self.config, "axes", GROWN) == ALL)
+
+    @property
     def depends_on_total_length(self) -> bool:
         """Whether another test length makes another encoding of it."""
         return bool(getattr(self.config, "factor", None) == "auto")
@@ -106,6 +120,10 @@ class Rescale:
         """The number s in use at a test length; 1 where the rule has none."""
         factor = getattr(self.config, "factor", 1.0)
         return max(1.0, test_length / train_length) if factor == "auto" else float(factor)
+
+    def at(self, train_length: int, test_length: int) -> "Rescale":
+        """The rule along an axis of these extents; itself, unless it holds lengths."""
+        return self
 
     def frequencies(self, ladder: Ladder, scale: float) -> Tensor:
         """Rescaled frequencies [dim/2], float64."""
@@ -130,6 +148,15 @@ class Rescale:
     ) -> "PositionalEncoding":
         """The same for the scheme of one layer."""
         return encoding.rescaled(self, train_length, test_length)
+
+
+def refuse_coordinates(rule: Rescale, encoding: "PositionalEncoding") -> None:
+    """UnsupportedRescale where positions are coordinates of several axes, which make no line."""
+    if encoding.on_a_grid or 1 not in encoding.axes:
+        raise UnsupportedRescale(
+            f"{encoding.label} cannot be rescaled by {rule.name}: it counts tokens along one axis, "
+            "and positions here have several"
+        )
 
 
 def _word(value: Any) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 from posbench.encodings.base import Reduction
 from posbench.errors import ConfigError
 from posbench.registry import register
-from posbench.rescale.base import Ladder, Rescale
+from posbench.rescale.base import GROWN, Ladder, Rescale, refuse_coordinates
 from posbench.rescale.ntk import ntk_frequencies
 from posbench.rescale.per_query import PerQuery
 
@@ -37,6 +37,8 @@ class DynamicNtk(Rescale):
         alpha: float = 1.0
         #: full or incremental
         mode: str = "full"
+        #: with several axes: grown or all, as in `pi`; mode=full
+        axes: str = GROWN
 
     @classmethod
     def reductions(cls) -> list[Reduction]:
@@ -66,5 +68,7 @@ class DynamicNtk(Rescale):
     ) -> "PositionalEncoding":
         if self.config.mode == "full":
             return encoding.rescaled(self, train_length, test_length)
+        if "rotate" in encoding.hooks:
+            refuse_coordinates(self, encoding)
         seen = range(train_length, max(train_length, test_length) + 1)
         return PerQuery([encoding.rescaled(self, train_length, n) for n in seen], train_length)

@@ -6,7 +6,7 @@ from posbench.encodings.base import PositionalEncoding
 from posbench.encodings.logn import LogN
 from posbench.registry import register
 from posbench.rescale.added import together
-from posbench.rescale.base import Rescale
+from posbench.rescale.base import Rescale, refuse_coordinates
 
 
 @register
@@ -27,5 +27,6 @@ class LogNRescale(Rescale):
     def on(
         self, encoding: PositionalEncoding, train_length: int, test_length: int
     ) -> PositionalEncoding:
+        refuse_coordinates(self, encoding)
         added = LogN(LogN.Config(clamp=True), encoding.geometry)
         return together([encoding, added], encoding.label)

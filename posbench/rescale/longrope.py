@@ -94,6 +94,9 @@ class _AtLength(Rescale):
         self.train_length = train_length
         self.long = test_length > train_length
 
+    def at(self, train_length: int, test_length: int) -> Rescale:
+        return _AtLength(self.rule, train_length, test_length)
+
     def frequencies(self, ladder: Ladder, scale: float) -> Tensor:
         return ladder.inv_freq / self.rule.factors(len(ladder.inv_freq), self.long)
 

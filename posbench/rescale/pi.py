@@ -16,6 +16,7 @@ class PositionInterpolation(Rescale):
 
     family = "rescaling"
     paper = "arXiv:2306.15595"
+    by_place = False
 
     def frequencies(self, ladder: Ladder, scale: float) -> Tensor:
         return ladder.inv_freq / scale

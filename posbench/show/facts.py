@@ -15,7 +15,10 @@ from posbench.show.subject import Subject
 from posbench.show.tables import finite, tables_of
 
 #: class attributes that are no properties
-_ELSEWHERE = ("group", "name", "family", "paper", "hooks", "label", "factor", "options")
+_ELSEWHERE = (
+    *("group", "name", "family", "paper", "hooks", "label", "factor", "options"),
+    *("every_axis", "on_a_grid"),
+)
 
 
 def described(found: Subject) -> dict[str, Any]:
@@ -60,11 +63,13 @@ def properties(found: Subject) -> dict[str, Any]:
     values = {k: getattr(owner, k) for k in names}
     declared = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
     cls, tested = found.named.cls, found.encoding
-    lengths = found.frame.train_length, found.frame.test_length
     if tested is None:
         return declared
     if found.rule is not None:
-        declared |= {"scale": finite(found.rule.scale(*lengths)), "max_length": found.max_length}
+        declared |= {
+            "scale": finite(found.rule.scale(*found.lengths)),
+            "max_length": found.max_length,
+        }
     parameters = [
         {"name": name, "shape": list(p.shape), "initial": initial(p)}
         for name, p in tested.named_parameters()

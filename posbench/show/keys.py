@@ -27,6 +27,11 @@ class Keys:
     train_length: int | None = None
     #: factor times L, or 4 L
     test_length: int | None = None
+    #: extents of a picture or clip, such as 16x16 or 4x16x16; text, or 16x16 where a scheme takes
+    #: none
+    shape: str | None = None
+    #: factor times each extent, or 4 times
+    test_shape: str | None = None
     #: test_length / train_length, and a rescaling's own option of that name
     factor: int | float | str | None = None
     #: query minus key, for biases and buckets

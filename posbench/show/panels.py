@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from posbench.report.style import scheme_style
 from posbench.show.axes import LEGEND, dress, lines, look_of, mark_length, octaves
-from posbench.show.rotary import before, decay, turns, wavelengths
+from posbench.show.rotary import axis_map, before, decay, directions, turns, wavelengths
 from posbench.show.subject import Subject, spread
 from posbench.show.tables import Layer
 
@@ -32,7 +32,12 @@ def panels(found: Subject, tables: dict[str, Any]) -> list[Panel]:
     freq, scale = tables.get("inv_freq"), tables.get("logit_scale")
     if "relative_position" in tables:
         made.append(lambda ax: _map(ax, found, tables["relative_position"]))
-    if freq:
+    if "axis_map" in tables:
+        made.append(lambda ax: axis_map(ax, found, tables["axis_map"]))
+        if isinstance(tables["axis_map"]["values"][0][0], list):
+            made.append(lambda ax: directions(ax, found, tables["axis_map"]))
+        made.append(lambda ax: decay(ax, found, tables))
+    elif freq:
         made.append(lambda ax: turns(ax, found, tables))
         if before(found) not in (None, freq):
             made.append(lambda ax: wavelengths(ax, found, freq))

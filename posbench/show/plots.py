@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from posbench import grid
 from posbench.errors import ConfigError
 from posbench.files import write_atomic
 from posbench.report.figures import DPI, RC
@@ -60,7 +61,8 @@ def _figure(found: Subject, facts: dict[str, Any]) -> Figure:
     frame = found.frame
     if found.sampler is None:
         about += [f"{frame.heads} heads of {frame.head_dim}"]
-    about += [f"L = {frame.train_length}", f"T = {frame.test_length}"]
+    of_shape = [f"{grid.text(frame.shape)} in training", f"{grid.text(frame.test_shape)} in test"]
+    about += of_shape if frame.shape else [f"L = {frame.train_length}", f"T = {frame.test_length}"]
     if facts["tables"].get("rotation_scale", 1.0) != 1.0:
         about += [f"cos and sin times {facts['tables']['rotation_scale']:.6g}"]
     if found.encoding is not None and any(True for _ in found.encoding.parameters()):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from posbench import grid as posbench_grid
 from posbench.show.grid import doubling, even, full, grid, short, wrapped
 from posbench.show.subject import Subject
 from posbench.show.tables import Layer
@@ -15,6 +16,10 @@ def printed(found: Subject, tables: dict[str, Any]) -> list[str]:
     """One block of text for every table."""
     tables = dict(tables)
     blocks = []
+    if "axis_map" in tables:
+        scale = tables.pop("rotation_scale", 1.0)
+        tables.pop("inv_freq", None)
+        blocks.append(_axis_map(found, tables.pop("axis_map"), scale))
     if "inv_freq" in tables:
         blocks.append(_pairs(found, tables.pop("inv_freq"), tables.pop("rotation_scale", 1.0)))
     known: dict[str, Callable[[Any], str]] = {
@@ -74,6 +79,49 @@ def _pairs(found: Subject, freq: list[float], scale: float) -> str:
         f"factor on cos and sin {full(scale)})"
     )
     return grid(title, "pair", range(len(freq)), heads, cell)
+
+
+def _axis_map(found: Subject, table: dict[str, Any], scale: float) -> str:
+    """What every pair turns with: an axis, its wavelength, and its turns within the extent.
+
+    Where pairs turn with several axes, of head 0: the frequency along each.
+    """
+    assert found.trained is not None
+    rows, axes, extents = first_head(table), table["axes"], table["extents"]
+    earlier = first_head(Layer(found, found.trained).axis_map()) if found.rule else rows
+    single = all(sum(map(bool, row)) <= 1 for row in rows)
+    heads = ["axis", "inv_freq"] if single else [f"along {axis}" for axis in axes]
+    heads += ["wavelength", "extent", "turns"] if single else ["wavelength", "turns"]
+    heads += ["trained", "ratio"] if found.rule else []
+
+    def cell(i: int, j: int) -> str:
+        row, size = rows[i], math.hypot(*rows[i])
+        turns = sum(abs(f) * n for f, n in zip(row, extents, strict=True)) / (2 * math.pi)
+        wave = 2 * math.pi / size if size else math.inf
+        if single:
+            axis = next((a for a, f in enumerate(row) if f), None)
+            known: list[Any] = ["-", "-"] if axis is None else [axes[axis], str(extents[axis])]
+            shown = [known[0], size, wave, known[1], turns]
+        else:
+            shown = [*row, wave, turns]
+        before = math.hypot(*earlier[i])
+        shown += [before, size / before if before else 1.0]
+        return shown[j] if isinstance(shown[j], str) else f"{shown[j]:.5g}"
+
+    size = posbench_grid.text(tuple(extents))
+    of_head = "" if single else f" of head 0 in layer {found.frame.layer}{_start(found)}"
+    title = (
+        f"axis map{of_head}: what turns each pair, wavelengths in tokens along it, and full turns "
+        f"within {size} ({' x '.join(axes)}; factor on cos and sin {full(scale)})"
+    )
+    return grid(title, "pair", range(len(rows)), heads, cell)
+
+
+def first_head(table: dict[str, Any]) -> list[list[float]]:
+    """Frequency of every pair along each axis; of head 0 where heads differ."""
+    values = table["values"]
+    rows: list[list[float]] = values[0] if isinstance(values[0][0], list) else values
+    return rows
 
 
 def _buckets(found: Subject, buckets: list[int]) -> str:

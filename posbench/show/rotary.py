@@ -4,16 +4,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 
 from posbench.report.style import DASHED, DOTTED, REFERENCE
 from posbench.show.axes import LEGEND, dress, look_of, mark_length, octaves
+from posbench.show.printed import first_head
 from posbench.show.subject import Subject
-from posbench.show.tables import Layer
+from posbench.show.tables import AXES, Layer
 
 #: distances of scores
 SCORES = 8192
+#: of the axes of pictures and clips, in order
+AXIS_COLORS = ("#0072B2", "#D55E00", "#009E73")
+AXIS_MARKERS = ("o", "s", "^")
 
 
 def before(found: Subject) -> list[float] | None:
@@ -81,6 +86,9 @@ def decay(ax: Axes, found: Subject, tables: dict[str, Any]) -> None:
     """Score of equal contents by distance, with the position map where there is one."""
     frame, look = found.frame, look_of(found)
     assert found.encoding is not None and found.trained is not None
+    if found.on_a_grid:
+        _decay_by_axis(ax, found)
+        return
     distances = list(range(min(frame.test_length, SCORES)))
     used: Sequence[float] = distances
     if "relative_position" in tables:
@@ -99,6 +107,69 @@ def decay(ax: Axes, found: Subject, tables: dict[str, Any]) -> None:
         mark_length(ax, frame.train_length)
     title = "score of a key like the query (bold: local mean)"
     dress(ax, title, "distance, query minus key", "share of distance 0")
+
+
+def _decay_by_axis(ax: Axes, found: Subject) -> None:
+    """The same along each axis of a picture or clip, the other coordinates equal."""
+    assert found.encoding is not None
+    layer, frame = Layer(found, found.encoding), found.frame
+    longest = 0
+    for axis, name in enumerate(AXES[len(frame.shape)]):
+        distances = list(range(min(frame.test_shape[axis], SCORES)))
+        row = layer.similarity(distances, axis).double().numpy()
+        # the first ones broad, so that equal lines are all seen
+        ax.plot(distances, row, color=AXIS_COLORS[axis], lw=(3.2, 2.0, 0.9)[axis], label=name)
+        longest = max(longest, len(distances) - 1)
+        if frame.shape[axis] < len(distances):
+            ax.axvline(frame.shape[axis], color=AXIS_COLORS[axis], lw=0.9, ls=DOTTED, zorder=1)
+    ax.axhline(0, color="#999999", lw=0.8, zorder=1)
+    ax.legend(**LEGEND)
+    octaves(ax, max(2, longest))
+    title = "score of a key like the query (dotted: training)"
+    dress(ax, title, "distance along one axis", "share of distance 0")
+
+
+def axis_map(ax: Axes, found: Subject, table: dict[str, Any]) -> None:
+    """Wavelength of every pair along the axes it turns with; of head 0 where heads differ."""
+    assert found.trained is not None
+    rows, pairs = np.array(first_head(table)), np.arange(len(first_head(table)))
+    several = isinstance(table["values"][0][0], list)
+    with np.errstate(divide="ignore"):
+        waves = np.where(rows == 0, np.nan, 2 * math.pi / np.abs(rows))
+        if found.rule is not None:
+            earlier = np.abs(first_head(Layer(found, found.trained).axis_map()))
+            trained = np.where(earlier == 0, np.nan, 2 * math.pi / earlier)
+            hollow: Any = {"ls": "", "marker": "o", "ms": 4.5, "mfc": "white", "mec": REFERENCE}
+            ax.plot(pairs, np.nanmin(trained, axis=1, initial=math.inf), label="trained", **hollow)
+    for axis, (name, extent) in enumerate(zip(table["axes"], table["extents"], strict=True)):
+        look: Any = {"color": AXIS_COLORS[axis], "marker": AXIS_MARKERS[axis], "ms": 4.5}
+        ax.plot(pairs, waves[:, axis], ls="" if several else "-", lw=1, label=name, **look)
+        # extents that are equal are dashed in turn
+        dashes = (4 * axis, (4, 4 * (len(table["axes"]) - 1)))
+        ax.axhline(extent, color=AXIS_COLORS[axis], lw=1, ls=dashes, zorder=1)
+    still = int(np.isnan(waves).all(1).sum())
+    ax.set_yscale("log")
+    ax.set_xlim(-0.5, len(pairs) - 0.5)
+    ax.legend(**LEGEND)
+    title = "axis map" + (" of head 0" if several else "")
+    title += f", {still} of {len(pairs)} pairs do not turn" if still else ""
+    dress(ax, title, "pair (dashed: extent in training)", "tokens a turn")
+
+
+def directions(ax: Axes, found: Subject, table: dict[str, Any]) -> None:
+    """Frequencies of every head along the last two axes."""
+    values = np.array(table["values"], dtype=float)
+    colors = matplotlib.colormaps["viridis"](np.linspace(0, 0.9, len(values)))
+    for head, color in zip(values, colors, strict=True):
+        ax.plot(head[:, -1], head[:, -2], ls="", marker="o", ms=3.5, color=color)
+    most = 1.08 * np.abs(values[..., -2:]).max()
+    ax.set_xlim(-most, most)
+    ax.set_ylim(-most, most)
+    ax.axhline(0, color="#999999", lw=0.8, zorder=1)
+    ax.axvline(0, color="#999999", lw=0.8, zorder=1)
+    ax.set_aspect("equal")
+    title = f"directions of the pairs of all {len(values)} heads"
+    dress(ax, title, f"radians a {table['axes'][-1]}", f"radians a {table['axes'][-2]}")
 
 
 def _smooth(values: Any) -> Any:

@@ -7,42 +7,22 @@ from typing import Any
 
 import torch
 
+from posbench import grid
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import ConfigError
+from posbench.grid import Shape
 from posbench.overrides import plain
 from posbench.parts import merged
 from posbench.positions.base import PositionSampler
 from posbench.rescale.base import Rescale
 from posbench.seeds import seeded
-from posbench.settings import Geometry, one_of, positive
+from posbench.settings import Geometry
 from posbench.show.ask import Named, fields, find, sort
-from posbench.show.keys import DTYPES, FRACTION, PARTIAL, ROTARY, Keys
+from posbench.show.frame import PICTURE, TRAIN_LENGTH, Frame, check, framed, given_shape
+from posbench.show.keys import FRACTION, PARTIAL, ROTARY, Keys
 
-HEADS, HEAD_DIM, TRAIN_LENGTH = 8, 64, 2048
-#: test length in training lengths, where neither it nor a factor is given
-TIMES = 4
 #: training length at which a map of positions can be read, and the longest test that is drawn out
 MAP_LENGTH, MAP_LIMIT = 16, 4096
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The keys that every name takes, completed."""
-
-    heads: int
-    head_dim: int
-    d_model: int
-    layers: int
-    layer: int
-    train_length: int
-    test_length: int
-    seed: int
-    dtype: str
-
-    def of(self, sampler: bool) -> dict[str, Any]:
-        """The keys by name; only those that mean something to a sampler."""
-        used = ("train_length", "test_length", "seed") if sampler else tuple(vars(self))
-        return {name: getattr(self, name) for name in used}
 
 
 @dataclass
@@ -67,6 +47,20 @@ class Subject:
         """Whether a rescaling puts other positions in place of the trained ones."""
         hook, tested, trained = "relative_position", self.encoding, self.trained
         return bool(tested and trained and hook in tested.hooks - trained.hooks)
+
+    @property
+    def on_a_grid(self) -> bool:
+        """Whether it is given the coordinates of a picture or clip."""
+        return self.trained is not None and self.trained.on_a_grid
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Extents of training and test along the axis that grows most; a text's lengths."""
+        frame = self.frame
+        if not self.on_a_grid:
+            return frame.train_length, frame.test_length
+        both = zip(frame.shape, frame.test_shape, strict=True)
+        return max(both, key=lambda extents: extents[1] / extents[0])
 
     @property
     def max_length(self) -> int | None:
@@ -110,14 +104,24 @@ def subject(text: str, given: Mapping[str, Any]) -> Subject:
     inner = fields(beneath.cls.Config) if beneath else []
     mine, its, rest = sort(named.label, given, (own, inner, general))
     keys = merged(Keys, rest)
-    _check(keys)
+    check(keys)
+    shown = beneath or named
 
-    def at(length: int, most: int | None = None) -> Subject:
-        made = Subject(named, keys, _frame(keys, length, most, "factor" in own))
+    def at(length: int, most: int | None = None, shape: Shape = ()) -> Subject:
+        shape = shape or given_shape(keys)
+        made = Subject(named, keys, framed(keys, length, most, "factor" in own, shape))
+        if named.group == "positions":
+            made.config = merged(named.cls.Config, mine)
+            made.sampler = named.cls(made.config, made.frame.train_length)
+            return made
+        made.trained = _scheme(shown, its if beneath else mine, made.frame)
+        if 1 not in made.trained.axes and not made.on_a_grid:
+            if shape or not made.trained.axes:
+                raise ConfigError(f"{shown.label}: its parts take no positions in common")
+            return at(length, most, PICTURE)
         if beneath is None:
-            _hold(made, mine)
+            made.encoding, made.config = made.trained, made.trained.config
         else:
-            made.trained = _scheme(beneath, its, made.frame)
             _rescale(made, mine)
         return made
 
@@ -131,20 +135,11 @@ def subject(text: str, given: Mapping[str, Any]) -> Subject:
     return found
 
 
-def _hold(made: Subject, options: Mapping[str, Any]) -> None:
-    """The scheme or sampler."""
-    named, frame = made.named, made.frame
-    if named.group == "posenc":
-        made.trained = made.encoding = _scheme(named, options, frame)
-        made.config = made.encoding.config
-        return
-    made.config = merged(named.cls.Config, options)
-    made.sampler = named.cls(made.config, frame.train_length)
-
-
 def _scheme(named: Named, options: Mapping[str, Any], frame: Frame) -> PositionalEncoding:
     """A scheme with the initial values of a model of this seed."""
-    size = Geometry(frame.d_model, frame.heads, frame.layers, frame.train_length)
+    size = Geometry(
+        frame.d_model, frame.heads, frame.layers, frame.train_length, train_shape=frame.shape
+    )
     encoding: PositionalEncoding = named.cls(
         merged(named.cls.Config, {**named.preset, **options}), size
     )
@@ -162,73 +157,14 @@ def _rescale(made: Subject, options: Mapping[str, Any]) -> None:
     made.example = tuple(example)
     made.config = merged(cls.Config, {**made.named.preset, **example, **options})
     made.rule = cls(made.config)
-    lengths = made.frame.train_length, made.frame.test_length
-    made.encoding = made.rule.applied(made.trained, *lengths)
+    frame = made.frame
+    trained = made.trained.measured_at(frame.test_shape) if frame.shape else made.trained
+    made.encoding = made.rule.applied(trained, frame.train_length, frame.test_length)
 
 
 def pairs(encoding: PositionalEncoding) -> int:
     """Number of rotary pairs; 0 where it does not rotate by fixed frequencies."""
     return len(encoding.own_tables(torch.zeros(0, dtype=torch.int64)).get("inv_freq", []))
-
-
-#: the longest sequence that is shown
-LONGEST = 10_000_000
-
-
-def _check(keys: Keys) -> None:
-    """Refuse numbers that can fit nothing."""
-    sizes = ("heads", "head_dim", "d_model", "layers", "train_length", "test_length")
-    positive({name: getattr(keys, name) for name in sizes})
-    for name, most in (("heads", 1024), ("train_length", LONGEST), ("test_length", LONGEST)):
-        if (getattr(keys, name) or 0) > most:
-            raise ConfigError(f"{name}={getattr(keys, name)}: at most {most} can be shown")
-    one_of("dtype", keys.dtype, DTYPES)
-    positive({"layer": keys.layer, "seed": keys.seed}, least=0)
-    if keys.layer >= keys.layers:
-        raise ConfigError(f"layer={keys.layer}: must be below layers={keys.layers}")
-    for name in ("distances", "positions"):
-        values = getattr(keys, name)
-        if values == []:
-            raise ConfigError(f"{name}=[]: give at least one, or leave it out")
-        if values and min(values) < 0:
-            raise ConfigError(f"{name}={values}: must not be negative")
-        if values and max(values) >= 2**40:
-            raise ConfigError(f"{name}={values}: below 2^40")
-    if isinstance(keys.factor, str) and keys.factor != "auto":
-        raise ConfigError(f"factor={keys.factor}: a number, or auto")
-    if isinstance(keys.factor, int | float) and not 0 < keys.factor < math.inf:
-        raise ConfigError(f"factor={keys.factor}: must be above 0")
-
-
-def _frame(keys: Keys, train_length: int, most: int | None, own_factor: bool) -> Frame:
-    """The keys with their defaults; the default test length is `most` at most."""
-    heads, per_head, width = keys.heads, keys.head_dim, keys.d_model
-    if width and not heads:
-        heads = width // per_head if per_head else HEADS
-    heads = heads or HEADS
-    per_head = per_head or (width and width // heads) or HEAD_DIM
-    if width and width != heads * per_head:
-        raise ConfigError(f"d_model={width} is not heads={heads} times head_dim={per_head}")
-    factor = None if isinstance(keys.factor, str) else keys.factor
-    test_length = math.ceil((factor or TIMES) * train_length)
-    if factor is None and most is not None:
-        test_length = min(test_length, most)
-    if keys.test_length and factor and not own_factor and keys.test_length != test_length:
-        raise ConfigError(
-            f"factor={factor:g} and test_length={keys.test_length} contradict: the factor is "
-            f"test_length / train_length, and train_length={train_length}"
-        )
-    return Frame(
-        heads=heads,
-        head_dim=per_head,
-        d_model=heads * per_head,
-        layers=keys.layers,
-        layer=keys.layer,
-        train_length=train_length,
-        test_length=keys.test_length or test_length,
-        seed=keys.seed,
-        dtype=keys.dtype,
-    )
 
 
 def _check_fit(found: Subject) -> None:
@@ -237,6 +173,12 @@ def _check_fit(found: Subject) -> None:
     last = max(found.keys.positions or [0])
     if most is not None and last >= most:
         raise ConfigError(f"positions=[{last}]: {name} is defined for {most} positions")
+    asked = max([0, *(found.keys.positions or []), *(found.keys.distances or [])])
+    if found.on_a_grid and asked >= frame.test_length:
+        raise ConfigError(
+            f"{asked}: positions and distances are counted in raster order, and "
+            f"test_shape={grid.text(frame.test_shape)} has {frame.test_length} tokens"
+        )
     if found.sampler and most is not None and frame.test_length > most:
         raise ConfigError(f"test_length={frame.test_length}: {name} has positions for {most}")
     if found.maps and frame.test_length > MAP_LIMIT:

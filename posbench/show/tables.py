@@ -18,6 +18,8 @@ from posbench.show.subject import Subject, pairs, subject
 
 #: tokens whose weights are shown, for another normalisation than softmax
 WEIGHTS = 16
+#: the axes of a picture, and of a clip
+AXES = {2: ("row", "column"), 3: ("frame", "row", "column")}
 
 
 def tables(name: str, /, **keys: Any) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def tables_of(found: Subject) -> dict[str, Any]:
     layer = Layer(found, found.encoding)
     parts = {
         **layer.own(found.distances),
+        "axis_map": layer.axis_map(),
         "rotation": layer.rotation(),
         "bias": layer.bias(found.distances, found.keys.positions),
         "logit_scale": layer.logit_scale(found.positions),
@@ -66,11 +69,18 @@ def finite(value: Any) -> Any:
 
 
 class Layer:
-    """One layer of a model without content: what its scheme does, hook by hook."""
+    """One layer of a model without content: what its scheme does, hook by hook.
+
+    Positions are indices, on pictures and clips in raster order.
+    """
 
     def __init__(self, found: Subject, whole: PositionalEncoding):
         self.whole, self.frame, self.asked = whole, found.frame, found.keys.positions
         self.scheme, self.index = whole.for_layer(found.frame.layer)
+        #: extents of what has coordinates; () = text, or where the scheme sees the index
+        self.grid = found.frame.test_shape if found.on_a_grid else ()
+        if self.grid and not whole.defined_for(self.grid):
+            self.grid = found.frame.shape
         #: type of the stream, and of what attention keeps in float32 or better
         self.dtype: torch.dtype = getattr(torch, found.frame.dtype)
         self.kind = torch.promote_types(self.dtype, torch.float32)
@@ -80,12 +90,19 @@ class Layer:
         return bool(self.scheme.hooks & {*hooks})
 
     def context(self, pos: Tensor) -> Context:
-        """What the hooks get for positions [1, T, 1], from a stream of zeros."""
+        """What the hooks get for positions [1, T, A], from a stream of zeros."""
         steps = pos[0, 1:, 0] - pos[0, :-1, 0]
-        ctx = Context(bool((steps == 1).all()), self.index)
+        ctx = Context(not self.grid and bool((steps == 1).all()), self.index)
         if self.has("prepare"):
             ctx.prepared = self.scheme.prepare(self.zeros(pos), pos, ctx)
         return ctx
+
+    def row(self, values: Any) -> Tensor:
+        """Positions [1, T, A] of indices."""
+        index = torch.tensor(list(values))
+        if not self.grid:
+            return index[None, :, None]
+        return torch.stack(torch.unravel_index(index, self.grid), dim=-1)[None]
 
     def zeros(self, pos: Tensor) -> Tensor:
         """A stream [1, T, D] of zeros."""
@@ -120,7 +137,7 @@ class Layer:
         if self.has("pair_bias"):
             row = queries[-1] if queries else self.frame.test_length - 1
             found["query"] = row
-        pos = _row(range(row + 1))
+        pos = self.row(range(row + 1))
         ctx = (
             self.context(pos)
             if self.has("key_bias", "pair_bias", "prepare")
@@ -142,7 +159,7 @@ class Layer:
         """Factor on q . k by position of the query; by head too, where heads differ."""
         if not self.has("logit_scale"):
             return None
-        pos = _row(positions)
+        pos = self.row(positions)
         scale = self.scheme.logit_scale(pos, self.context(pos))
         if scale is None:
             return None
@@ -156,7 +173,7 @@ class Layer:
         """What is added to a stream, here one of zeros."""
         if "embed" not in self.whole.hooks:
             return None
-        pos = _row(positions)
+        pos = self.row(positions)
         added = self.whole.embed(self.zeros(pos), pos)[0]
         if not added.any():
             return None
@@ -174,7 +191,7 @@ class Layer:
         x[..., :half] = 1
         rows = []
         for position in self.asked:  # one by one: a scheme may centre them
-            pos = _row([position])
+            pos = self.row([position])
             rows.append(self.scheme.rotate(x, x, pos, pos, self.context(pos))[0][0, 0, 0])
         turned = torch.stack(rows).to(self.dtype)
         cos, sin = turned[:, :half], turned[:, half : 2 * half]
@@ -182,9 +199,26 @@ class Layer:
         values = {"angle": numbers(angle), "cos": numbers(cos), "sin": numbers(sin)}
         return {"positions": self.asked, **values}
 
+    def axis_map(self) -> Any:
+        """What a step of 1 along each axis turns every pair by, by head where heads differ.
+
+        Read from `rotate`; angles below pi, as every frequency of a ladder is.
+        """
+        if not self.grid or not self.has("rotate") or self.has("prepare"):
+            return None
+        half, axes = pairs(self.scheme) or self.frame.head_dim // 2, len(self.grid)
+        x = torch.zeros(axes, self.frame.heads, 1, self.frame.head_dim, dtype=torch.float64)
+        x[..., :half] = 1
+        steps = torch.eye(axes, dtype=torch.int64)[:, None]
+        turned = self.scheme.rotate(x, x, steps, steps, Context(False, self.index))[0][:, :, 0]
+        angle = torch.atan2(turned[..., half : 2 * half], turned[..., :half]).permute(1, 2, 0)
+        same = bool((angle == angle[:1]).all())
+        values = numbers((angle[0] if same else angle).to(self.kind))
+        return {"axes": list(AXES[axes]), "extents": list(self.frame.shape), "values": values}
+
     def relative_position(self) -> list[list[int | float]]:
         """The relative position of every query [T] to every key [T]; keys after it are masked."""
-        pos = _row(range(self.frame.test_length))
+        pos = self.row(range(self.frame.test_length))
         found = pos[0] - pos[0].T
         for region in self.scheme.relative_position(pos, pos, Context(True)) or []:
             moved = region.q_pos[0] - region.k_pos[0].T
@@ -201,7 +235,7 @@ class Layer:
 
     def weights(self, length: int) -> Tensor:
         """Attention weights [H, T, T] where all q . k are 0, through the model's own kernel."""
-        pos, width = _row(range(length)), self.frame.head_dim
+        pos, width = self.row(range(length)), self.frame.head_dim
         ctx = self.context(pos)
         zero = torch.zeros(1, self.frame.heads, length, width, dtype=self.dtype)
         found = []
@@ -213,9 +247,14 @@ class Layer:
             found.append((out[0] - out[1])[0])
         return torch.cat(found, dim=-1)[..., :length]
 
-    def similarity(self, distances: Sequence[float]) -> Tensor:
-        """Score [N] of a query with a key of the same content, as a share of that at distance 0."""
-        q_pos = torch.tensor([0, *distances])[:, None, None]
+    def similarity(self, distances: Sequence[float], axis: int = 0) -> Tensor:
+        """Score [N] of a query with a key of the same content, as a share of that at distance 0.
+
+        On a picture or clip they stand apart along one axis.
+        """
+        along = torch.tensor([0, *distances])
+        q_pos = along.new_zeros(len(along), 1, max(1, len(self.grid)))
+        q_pos[..., axis] = along[:, None]
         x = torch.ones(len(q_pos), self.frame.heads, 1, self.frame.head_dim, dtype=self.dtype)
         ctx = Context(False, self.index)
         if self.has("prepare"):
@@ -224,8 +263,3 @@ class Layer:
         q, k = self.scheme.rotate(x, x, q_pos, torch.zeros_like(q_pos), ctx)
         scores = (q * k).sum(-1).mean((1, 2))
         return scores[1:] / scores[0]
-
-
-def _row(values: Any) -> Tensor:
-    """Positions [1, T, 1]."""
-    return torch.tensor(list(values))[None, :, None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from posbench import registry
-from posbench.checks import base, names, text
+from posbench.checks import base, contract, names, text
 from posbench.checks.base import Result
 from posbench.checks.subjects import subject
 
@@ -103,6 +103,31 @@ def test_colour_and_notes():
     assert bad[0].startswith("  \x1b[31mFAIL\x1b[0m norm")
     assert len(bad) == 4
     assert max(map(len, bad[1:])) <= 80
+
+
+def test_pictures_and_clips_have_headings_of_their_own():
+    lines = []
+    results = [made(), made(axes=2), made(axes=3, passed=False)]
+    assert text.show(results, lines.append) == results
+    assert [line for line in lines if "(scheme)" in line] == [
+        "rope (scheme)",
+        "rope on 2 axes (scheme)",
+        "rope on 3 axes (scheme)",
+    ]
+    assert lines[-1].startswith("3 checks of 1 name in ")
+    assert lines[-1].endswith("1 failed (rope on 3 axes: norm)")
+
+
+def test_a_scheme_is_checked_with_every_number_of_axes_that_it_takes(posbench):
+    found = json.loads(posbench("check", "alibi_axial", "--json").out)
+    per_axes = {n: [r["check"] for r in found if r["axes"] == n] for n in (1, 2, 3)}
+    assert per_axes[1] == []
+    assert per_axes[2] == per_axes[3]
+    assert {"axes", "larger", "shift", "chunks", "future", "long"} < set(per_axes[2])
+    (mark,) = contract("mrope").pytestmark
+    ids = {case.id for case in mark.args[1]}
+    assert {"posenc=mrope-shift", *(f"posenc=mrope-shift-{n}axes" for n in (2, 3))} < ids
+    assert "posenc=mrope-axes" not in ids
 
 
 def test_an_error_in_a_check_is_a_failure_with_its_words():

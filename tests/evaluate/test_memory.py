@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 import torch
 from helpers import window
+from oracles import SCHEMES
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from posbench import model as models
-from posbench import registry
 from posbench.data import windows
 from posbench.evaluate import score
 from posbench.evaluate.score import OutOfMemory
@@ -49,7 +49,7 @@ class Peak(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("scheme", registry.names("posenc"))
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("batch", "length"), [(1, 2048), (8, 256)])
 def test_memory_needed_is_an_upper_bound(
     settings_of: Callable[..., Any], scheme: str, batch: int, length: int
@@ -60,7 +60,7 @@ def test_memory_needed_is_an_upper_bound(
     scored = torch.arange(length - K, length)
     gc.collect()
     with torch.inference_mode(), Peak() as watch:
-        score._nats(built, built.posenc, tokens, [tokens[:, :K]], [scored])
+        score._nats(built, built.posenc, tokens, (tokens.shape[1],), [tokens[:, :K]], [scored])
     needed = score.memory_needed(built, built.posenc, batch, length, K)
     assert watch.peak <= needed
     assert needed < 100 * watch.peak
@@ -75,7 +75,7 @@ def test_memory_needed_bounds_several_readings_of_one_pass(
     scored = [torch.arange(n - K, n) for n in (64, 1024, 2047, 2048)]
     gc.collect()
     with torch.inference_mode(), Peak() as watch:
-        score._nats(built, built.posenc, tokens, [tokens[:, :K]] * len(scored), scored)
+        score._nats(built, built.posenc, tokens, (tokens.shape[1],), [tokens[:, :K]] * len(scored), scored)
     assert watch.peak <= score.memory_needed(built, built.posenc, 1, 2048, K)
 
 
@@ -160,13 +160,13 @@ config = settings.RunConfig(
 model = models.build(config, 1024).eval()
 tokens = torch.randint(1024, (1, 16384))
 with torch.inference_mode():
-    score._nats(model, model.posenc, tokens, [tokens[:, :32]], [torch.arange(16352, 16384)])
+    score._nats(model, model.posenc, tokens, (tokens.shape[1],), [tokens[:, :32]], [torch.arange(16352, 16384)])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", registry.names("posenc"))
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_16384_tokens_stay_under_2_gib(scheme: str) -> None:
     """The whole process, libraries included, with the tiny model."""
     if not sys.platform.startswith("linux"):

@@ -240,7 +240,7 @@ def test_a_learned_table_gives_what_it_reaches(
     models.load_weights(built, run.weights)
     config = EvalConfig(lengths=[64, 128, 256], **FEW)
     for row in table[:2].itertuples():
-        read = protocols.read("prefix", text_data, int(row.test_len), config)
+        read = protocols.read("prefix", text_data, (int(row.test_len),), config)
         sizes = text_data.tokenizer.token_bytes()
         blocks = score.score(built.eval(), built.posenc, read, sizes, 1000, math.inf)
         nll = sum(b.nats for b in blocks) / sum(b.tokens for b in blocks)

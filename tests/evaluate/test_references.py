@@ -239,7 +239,7 @@ def test_units_are_documents_or_blocks() -> None:
     blocks = [
         Block("a", 0, 9, 4.0, 2, 2), Block("a", 1, 9, 2.0, 2, 2), Block("b", 0, 9, 9.0, 3, 3),
     ]  # fmt: skip
-    means, weights = rows.units(blocks, rows.OVER_DOCUMENTS)
+    means, weights = rows.units(blocks, "documents")
     assert means.tolist() == [1.5, 3.0] and weights.tolist() == [4, 3]
-    means, weights = rows.units(blocks, rows.OVER_BLOCKS)
+    means, weights = rows.units(blocks, "blocks")
     assert means.tolist() == [2.0, 1.0, 3.0] and weights.tolist() == [2, 2, 3]

@@ -161,9 +161,9 @@ def test_mean_context_and_number_of_targets_by_brute_force(
     text_data: Any, protocol: str, length: int
 ) -> None:
     config = EvalConfig(blocks=3, docs=4, lengths=[64, 100, 512])
-    read = list(protocols.read(protocol, text_data, length, config))
+    read = list(protocols.read(protocol, text_data, (length,), config))
     contexts = np.concatenate([w.scored + 1 for w in read])
-    assert protocols.mean_context(protocol, text_data, length) == pytest.approx(contexts.mean())
+    assert protocols.mean_context(protocol, text_data, (length,)) == pytest.approx(contexts.mean())
     whole = protocol == "nonoverlapping"
     assert len(contexts) == (4 * text_data.targets.longest if whole else 4 * 3 * K)
     assert all(len(w.inputs) == length for w in read) or whole
@@ -179,7 +179,7 @@ def test_the_scored_tokens_are_the_same_at_every_length(text_data: Any) -> None:
         config = EvalConfig(blocks=2)
         return [
             (w.document, w.end - int(w.scored[-1]) + int(s))
-            for w in protocols.read(protocol, text_data, length, config)
+            for w in protocols.read(protocol, text_data, (length,), config)
             for s in w.scored
         ]
 

@@ -24,9 +24,9 @@ def swept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     made: list[tuple[str, int]] = []
     whole = lengths._Scorer._score
 
-    def counted(self: Any, key: planning.Key, encoding: Any, chosen: list[int]) -> Any:
+    def counted(self: Any, key: planning.Key, encoding: Any, chosen: list[tuple[int]]) -> Any:
         if key.protocol != "stride1":
-            made.append((key.rule, max(chosen)))
+            made.append((key.rule, *max(chosen)))
         return whole(self, key, encoding, chosen)
 
     monkeypatch.setattr(lengths._Scorer, "_score", counted)

@@ -112,6 +112,12 @@ def cosines(head_dim: int, length: int) -> Values:
     return at_position("cos", length - 1, [math.cos((length - 1) * f) for f in rope(head_dim)])
 
 
+def axial_cosines(head_dim: int, rows: int, columns: int) -> Values:
+    """cos of every pair at the last pixel: half of the pairs by row, half by column."""
+    rates, last = rope(head_dim // 2), (rows - 1, columns - 1)
+    return at_position("cos", rows * columns - 1, [math.cos(m * f) for m in last for f in rates])
+
+
 def sandwich(distance: int, width: int = 128) -> float:
     """sum_p cos(distance * 10000^(-2p/width)), arXiv:2212.10356 section 5."""
     return math.fsum(math.cos(distance * f) for f in rope(width))

@@ -63,6 +63,13 @@ def cosines(encoding: Any, position: int, dtype: torch.dtype) -> Values:
     return at_position("cos", position, turned(x, position, encoding)[:half].tolist())
 
 
+def axial_cosines(head_dim: int, rows: int, columns: int) -> Values:
+    """cos of every pair at the last pixel of a picture, by rope_axial."""
+    last, shape = rows * columns - 1, f"{rows}x{columns}"
+    keys = {"head_dim": head_dim, "shape": shape, "test_shape": shape, "positions": [last]}
+    return at_position("cos", last, tables("rope_axial", **keys)["rotation"]["cos"][0])
+
+
 def bfloat16_queries(head_dim: int, length: int) -> Values:
     """cos at the last position, in bfloat16."""
     return cosines(rotary(head_dim), length - 1, torch.bfloat16)

@@ -24,6 +24,12 @@ def cosines(module: RotaryEmbedding, length: int, dtype: torch.dtype) -> Values:
     return at_position("cos", length - 1, turned.tolist())
 
 
+def axial(head_dim: int, rows: int, columns: int) -> Values:
+    """cos of every pair at the last pixel of a picture, whose axes have half the head each."""
+    angle = RotaryEmbedding(head_dim // 2).get_axial_freqs(rows, columns)[-1, -1, ::2]
+    return at_position("cos", rows * columns - 1, angle.cos().tolist())
+
+
 def bfloat16_queries(head_dim: int, length: int) -> Values:
     return cosines(RotaryEmbedding(head_dim), length, torch.bfloat16)
 
@@ -75,6 +81,16 @@ PROBES = [
         ours=lambda **at: ours.frequencies("ntk", **at),
         oracle=formulas.frequencies(formulas.ntk),
         rule="the formula of arXiv:2309.00071 section 3.1 written out",
+    ),
+    Probe(
+        scheme="rope_axial",
+        part="get_axial_freqs",
+        grid=grid(head_dim=[8, 64], rows=[2, 16], columns=[2, 16, 64]),
+        peer=axial,
+        ours=ours.axial_cosines,
+        oracle=formulas.axial_cosines,
+        rule="cos of coordinate times the frequency of half the head",
+        relative=False,
     ),
     *(
         Probe(

@@ -17,11 +17,12 @@ COLUMNS = [
     "tokenizer", "tier", "track", "seed", "protocol", "train_len", "test_len", "ratio",
     "n_docs", "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo",
     "nll_hi", "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status",
-    "dtype", "options", "base_nll", "ngram_nll", "stamp", "windows_hash",
+    "dtype", "options", "base_nll", "ngram_nll", "stamp", "windows_hash", "train_shape",
+    "test_shape",
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
-    "tokens", "bytes",
+    "tokens", "bytes", "test_shape",
 ]  # fmt: skip
 L = 128
 K = 32
@@ -87,7 +88,7 @@ class Runs:
                     nats = (nll + offsets[d, b]) * K
                     values = (*rule, protocol, length, f"doc{d:02d}", b, 4096 + 99 * b)
                     block_rows.append(
-                        dict(zip(BLOCK_COLUMNS, (*values, nats, K, BYTES), strict=True))
+                        dict(zip(BLOCK_COLUMNS, (*values, nats, K, BYTES, length), strict=True))
                     )
 
         score(PLAIN, "crop", train_len, math.log(crop))
@@ -105,7 +106,7 @@ class Runs:
                     n_docs=docs, n_eff=docs, n_blocks=docs * blocks, n_targets=docs * blocks * K,
                     mean_context=length - K / 2, crop_nll=math.log(crop), stamp=stamp,
                     base_nll=math.log(base) if isinstance(base, float) else "",
-                    ngram_nll=math.log(ngram), status="ok",
+                    ngram_nll=math.log(ngram), status="ok", train_shape=train_len, test_shape=length,
                 )  # fmt: skip
                 row.update(changes)
                 if isinstance(value, str):

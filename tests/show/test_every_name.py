@@ -17,17 +17,25 @@ from posbench.show.keys import GROUPS
 Command = Callable[..., Any]
 NAMES = [f"{group}={name}" for group in GROUPS for name in registry.options(group)]
 #: small, and wide enough for every scheme's defaults
-SMALL = ["heads=2", "head_dim=16", "layers=2", "train_length=64", "test_length=128"]
+SMALL = ["heads=2", "head_dim=16", "layers=2"]
+LENGTHS, SHAPES = ["train_length=64", "test_length=128"], ["shape=8x8", "test_shape=8x16"]
 #: those of every scheme; a scheme may have others of its own
 TABLES = {
     "inv_freq", "rotation_scale", "slopes", "buckets", "bias", "logit_scale", "embedding",
-    "positions", "relative_position", "rotation", "weights",
+    "positions", "relative_position", "rotation", "weights", "axis_map",
 }  # fmt: skip
+
+
+def small(name: str) -> list[str]:
+    """Keys of a small model, on text or, where a scheme takes none, on pictures."""
+    found = posbench.show.subject.subject(name, {})
+    text = found.sampler is not None or not found.on_a_grid
+    return [*SMALL, *(LENGTHS if text else SHAPES)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_as_json(name: str, shown: Callable[..., dict[str, Any]]) -> None:
-    found = shown(name, *SMALL)
+    found = shown(name, *small(name))
     assert list(found) == ["name", "family", "paper", "hooks", "properties", "config", "tables"]
     assert found["name"] == name.partition("=")[2]
     assert set(found["hooks"]) <= set(HOOKS)
@@ -43,7 +51,7 @@ def test_every_name_as_json(name: str, shown: Callable[..., dict[str, Any]]) -> 
 
 def own_tables(group: str, name: str) -> set[str]:
     """Tables that only this scheme has."""
-    found = posbench.show.subject.subject(f"{group}={name}", {"train_length": 64}).encoding
+    found = posbench.show.subject.subject(f"{group}={name}", {}).encoding
     if found is None:
         return set()
     layers = [found.for_layer(n)[0] for n in range(found.geometry.n_layers)]
@@ -52,9 +60,9 @@ def own_tables(group: str, name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_in_every_type(name: str, shown: Callable[..., dict[str, Any]]) -> None:
-    exact = shown(name, *SMALL)["tables"]
+    exact = shown(name, *small(name))["tables"]
     for dtype in ("float32", "bfloat16", "float16"):
-        found = shown(name, *SMALL, f"dtype={dtype}")["tables"]
+        found = shown(name, *small(name), f"dtype={dtype}")["tables"]
         assert list(found) == list(exact)
         for table in {"slopes", "inv_freq"} & set(exact):
             assert found[table] == pytest.approx(exact[table], rel=1e-6)
@@ -85,7 +93,7 @@ def test_every_name_as_a_figure(
     from posbench.show import plots
 
     monkeypatch.setattr(plots, "DPI", 30)
-    done = posbench("show", name, *SMALL, "--plot", "figures/one.png", "--json")
+    done = posbench("show", name, *small(name), "--plot", "figures/one.png", "--json")
     assert done.code == 0 and done.errors == ["wrote figures/one.png"], done.err
     assert done.out.startswith("{")
     assert Path("figures/one.png").read_bytes().startswith(b"\x89PNG")

@@ -88,7 +88,9 @@ def test_biases_are_those_that_attention_uses(name: str) -> None:
     from posbench.show.subject import subject
     from posbench.show.tables import Layer
 
-    keys = {"heads": 2, "head_dim": 32, "train_length": 64, "test_length": 20}
+    keys = {"heads": 2, "head_dim": 32}
+    text = 1 in registry.get("posenc", name).axes
+    keys |= {"train_length": 64, "test_length": 20} if text else {"shape": "8x8"}
     length, found = 20, subject(name, keys)
     bias = Layer(found, found.encoding).bias(list(range(length)), [length - 1])["values"]
     weights = Layer(found, found.encoding).weights(length)[:, -1]

@@ -49,7 +49,7 @@ def test_help_and_the_module_itself_are_light() -> None:
         ("posbench show t5 b", 3, "buckets="),
         ("posbench show p_rope rot", 3, "rotary_fraction="),
         ("posbench show rope dtype =", 4, "float64 float32 bfloat16 float16"),
-        ("posbench show pi posenc = ali", 5, "alibi"),
+        ("posbench show pi posenc = fi", 5, "fire"),
         ("posbench show rope seed = 1", 5, ""),
     ],
 )

@@ -16,6 +16,7 @@ of it. The kernel follows from the hooks that the encoding defines:
 - positions to rotate by that follow the queries, one region a chunk: the same, turned chunk by
   chunk;
 - a bias of the key less the query's own: `_keyed`, fused, every chunk in two parts (see there);
+- any other bias that the positions alone decide: `_masked`, fused, laid out chunk by chunk;
 - everything else: `_chunks`, the formula written out, in chunks of queries that hold a bounded
   number of scores, in float32 or better.
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 512
 #: scores that a chunk of the other kernels holds
 CHUNK_SCORES = 1 << 22
+#: most chunks whose masks the layers of a pass share
+SHARED_CHUNKS = 8
 #: distances up to which a bias is looked up in a table
 _TABLE = 1 << 20
 #: the fused kernel of CPUs that also returns the logarithm of every row's sum
@@ -52,7 +55,7 @@ _SCORES = frozenset(
 
 
 def written_out(encoding: "PositionalEncoding", ctx: "Context") -> bool:
-    """Whether an encoding needs the kernel that holds scores."""
+    """Whether an encoding needs a kernel that holds scores, or a bias for each of them."""
     hooks = encoding.hooks
     return bool(hooks & _SCORES) or ("distance_bias" in hooks and not ctx.consecutive)
 
@@ -77,7 +80,8 @@ def attend(
         if out is not None:
             return out
     if written_out(encoding, ctx):
-        return _chunks(encoding, q, k, v, q_pos, k_pos, ctx)
+        kernel = _chunks if needs - {"pair_bias"} else _masked
+        return kernel(encoding, q, k, v, q_pos, k_pos, ctx)
     q, k = encoding.rotate(q, k, q_pos, k_pos, ctx)
     return _fused(encoding, _scaled(encoding, q, q_pos, ctx), k, v, k.shape[2], ctx)
 
@@ -319,6 +323,48 @@ def _keyed(
 def _distances(first: int, end: int, device: torch.device) -> Tensor:
     """Query minus key index [end - first, end] of the queries first .. end - 1."""
     return torch.arange(first, end, device=device)[:, None] - torch.arange(end, device=device)
+
+
+def _masked(
+    encoding: "PositionalEncoding",
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    ctx: "Context",
+) -> Tensor:
+    """Fused attention over chunks of queries, whose biases are laid out as a mask.
+
+    The layers of a pass share the masks where there are few.
+    """
+    rows, keys = q.shape[2], k.shape[2]
+    kind = torch.promote_types(q.dtype, torch.float32)
+    q, k = encoding.rotate(q.to(kind), k.to(kind), q_pos, k_pos, ctx)
+    q, values = _scaled(encoding, q, q_pos, ctx), v.to(kind)
+    chunk = max(1, CHUNK_SCORES // (keys * q_pos.shape[0] * q.shape[1]))
+    out = []
+    for start in range(0, rows, chunk):
+        stop = min(start + chunk, rows)
+        part, end = slice(start, stop), keys - rows + stop
+        at = q_pos[:, part], k_pos[:, :end]
+
+        def build(at: tuple[Tensor, Tensor] = at) -> tuple[Tensor, Any]:
+            first, *others = _biases(encoding, at, None, ctx)
+            seen = seen_keys(encoding, *at, ctx)
+            mask = sum(others, first).to(kind).masked_fill(~seen, -math.inf)
+            # kept with the mask, so that no other object can get their ids within the pass
+            return mask, (encoding, k_pos)
+
+        layer = ctx.layer if encoding.per_layer else None
+        key = ("pairs", id(encoding), id(k_pos), rows, start, kind, ctx.window, layer)
+        mask = (ctx.once(key, build) if rows <= SHARED_CHUNKS * chunk else build())[0]
+        out.append(
+            F.scaled_dot_product_attention(
+                q[:, :, part], k[:, :, :end], values[:, :, :end], mask, scale=v.shape[3] ** -0.5
+            )
+        )
+    return torch.cat(out, dim=2).to(v.dtype)
 
 
 def _chunks(

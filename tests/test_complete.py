@@ -36,7 +36,7 @@ def test_options_of_a_group(group: str) -> None:
 def test_bash_splits_words_at_the_equals_sign() -> None:
     options = list(registry.options("posenc"))
     assert complete.train(context("posenc"), [], "") == options  # typed: posenc=
-    assert complete.train(context("seed=1", "posenc", "="), [], "al") == ["alibi"]
+    assert complete.train(context("seed=1", "posenc", "="), [], "al") == ["alibi", "alibi_axial"]
     assert complete.train(context("posenc", "="), [], "zz") == []
     assert complete.eval_lengths(context("rescale", "="), [], "p") == ["pi"]
     assert complete.eval_lengths(context("seed", "="), [], "p") == []
@@ -69,7 +69,7 @@ def test_runs_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("words", "index", "expected"),
     [
-        ("posbench train posenc = al", 4, ["alibi"]),
+        ("posbench train posenc = al", 4, ["alibi", "alibi_axial"]),
         ("posbench train seed = 1 model =", 6, ["base", "small", "tiny"]),
         ("posbench eva", 1, ["eval-lengths"]),
         (

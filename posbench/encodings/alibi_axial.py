@@ -1,7 +1,6 @@
 """ALiBi on a distance of coordinates."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,26 +20,6 @@ def apart(q_pos: Tensor, k_pos: Tensor, distance: str) -> Tensor:
     """Distance [B or 1, Tq, Tk] of coordinates [B or 1, T, A], in float64 (see `wide`)."""
     q, k = (pos.to(wide(pos.device)) for pos in (q_pos, k_pos))
     return torch.cdist(q, k, NORMS[distance], compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def once_if_whole(
-    encoding: PositionalEncoding,
-    q_pos: Tensor,
-    k_pos: Tensor,
-    ctx: Context,
-    build: Callable[[], Tensor],
-) -> Tensor:
-    """A bias that the layers of a pass share where one chunk holds the whole sequence.
-
-    Chunks that follow others have fewer queries than keys and are built anew, since all of them
-    together would take the memory that chunks save.
-    """
-    rows, keys = q_pos.shape[1], k_pos.shape[1]
-    if rows != keys:
-        return build()
-    # the encoding is kept with it, so that no other object can get its id within the pass
-    bias: Tensor = ctx.once(("pairs", id(encoding), rows), lambda: (build(), encoding))[0]
-    return bias
 
 
 @register
@@ -72,11 +51,8 @@ class AlibiAxial(PositionalEncoding):
         return [Reduction(f"{name} on one axis", "alibi", {"distance": name}) for name in NORMS]
 
     def pair_bias(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:
-        def build() -> Tensor:
-            distance = apart(q_pos, k_pos, self.config.distance)
-            return penalties(self.slopes, distance).transpose(0, 1)
-
-        return once_if_whole(self, q_pos, k_pos, ctx, build)
+        distance = apart(q_pos, k_pos, self.config.distance)
+        return penalties(self.slopes, distance).transpose(0, 1)
 
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
         return {"slopes": self.slopes}

@@ -33,6 +33,9 @@ class Combined(PositionalEncoding):
         biased = [p for p in own if p.hooks - {"embed", "rotate", "logit_scale"}]
         self.monotone = bool(biased) and all(p.monotone for p in biased)
         self.axes = tuple(sorted(set(own[0].axes).intersection(*(p.axes for p in own[1:]))))
+        if not self.axes:
+            each = "; ".join(f"{n}: {' or '.join(map(str, p.axes))}" for n, p in parts.items())
+            raise ConfigError(f"posenc={self.name}: its parts need other numbers of axes ({each})")
 
     @property
     def members(self) -> list[PositionalEncoding]:
@@ -46,6 +49,15 @@ class Combined(PositionalEncoding):
     @property
     def max_length(self) -> int | None:
         return min((p.max_length for p in self.members if p.max_length is not None), default=None)
+
+    def defined_for(self, shape: tuple[int, ...]) -> bool:
+        return all(p.defined_for(shape) for p in self.members)
+
+    def measured_at(self, shape: tuple[int, ...]) -> PositionalEncoding:
+        new = self.replace()
+        parts = zip(self.parts, self.members, strict=True)
+        new.parts = nn.ModuleDict({name: part.measured_at(shape) for name, part in parts})
+        return new
 
     def tied(self) -> list[Tied]:
         return [t for p in self.members for t in p.tied()]

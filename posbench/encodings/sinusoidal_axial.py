@@ -30,6 +30,7 @@ class SinusoidalAxial(Sinusoidal):
     sum: the embeddings of the whole width of all axes, each over sqrt(axes), are added.
     """
 
+    family = "absolute"
     paper = "arXiv:1802.05751"
     axes = (2, 3)
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posbench.encodings.alibi_axial import apart, once_if_whole
+from posbench.encodings.alibi_axial import apart
 from posbench.encodings.base import Context, PositionalEncoding, Tied
 from posbench.encodings.t5 import bucket, furthest
 from posbench.registry import register
@@ -74,20 +74,17 @@ class T5Axial(PositionalEncoding):
         return found + count * (distance < 0) if axis else found
 
     def pair_bias(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:
-        def build() -> Tensor:
-            if self.config.distance == "manhattan":
-                distances = [apart(q_pos, k_pos, "manhattan").long()]
-            else:
-                both = zip(q_pos.unbind(-1), k_pos.unbind(-1), strict=True)
-                distances = [q[:, :, None] - k[:, None] for q, k in both]
-            found = [
-                table.T.index_select(1, self.rows(axis, distance).flatten())
-                for axis, (table, distance) in enumerate(zip(self.tables, distances, strict=True))
-            ]
-            bias: Tensor = sum(found[1:], found[0])
-            return bias.view(-1, *distances[0].shape).transpose(0, 1)
-
-        return once_if_whole(self, q_pos, k_pos, ctx, build)
+        if self.config.distance == "manhattan":
+            distances = [apart(q_pos, k_pos, "manhattan").long()]
+        else:
+            both = zip(q_pos.unbind(-1), k_pos.unbind(-1), strict=True)
+            distances = [q[:, :, None] - k[:, None] for q, k in both]
+        found = [
+            table.T.index_select(1, self.rows(axis, distance).flatten())
+            for axis, (table, distance) in enumerate(zip(self.tables, distances, strict=True))
+        ]
+        bias: Tensor = sum(found[1:], found[0])
+        return bias.view(-1, *distances[0].shape).transpose(0, 1)
 
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
         found = [self.rows(axis, distances).tolist() for axis in range(len(self.tables))]

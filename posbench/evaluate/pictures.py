@@ -23,7 +23,7 @@ from posbench import grid
 from posbench.data.grids import GridDataset
 from posbench.data.windows import Window
 from posbench.encodings.base import Context, PositionalEncoding
-from posbench.errors import RunError
+from posbench.errors import ConfigError, RunError
 from posbench.evaluate import protocols
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
 from posbench.files import write_atomic
@@ -32,24 +32,24 @@ from posbench.model import Decoder
 from posbench.seeds import seeded
 
 FILE = "pictures.npz"
-#: regions, the first one of as many samples
+#: regions, each the first one of a sample
 REGIONS = 3
 #: tokens of the regions that are continued at a shape; one region is, whatever its size
 CONTINUED = 4096
 _DAMAGED = (
     OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError,
-    zipfile.BadZipFile, zlib.error,
+    zipfile.BadZipFile, zlib.error, ConfigError,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Shown:
-    """N regions of one shape, the first of which are continued.
+    """N regions of one shape, the first M of which are continued.
 
     levels    uint8 [N, *shape]
     nats      loss of every pixel, float32 [N, *shape]; nan for the first, which has no context
-    sampled   `levels` with the scored ones drawn from the model, uint8 [M <= N, *shape]; M = 0
-              where its probabilities are not finite
+    sampled   `levels` with the scored ones drawn from the model, uint8 [M, *shape]; M = 0 where
+              its probabilities are not finite
     """
 
     levels: npt.NDArray[np.uint8]
@@ -62,7 +62,7 @@ class Pictures:
     """What an evaluation keeps of its pictures or clips.
 
     levels      size of the vocabulary
-    samples     id of the sample of each region
+    samples     id of the sample of each region, the region that varies most first
     scored      extents of the part of a region that is scored; it ends where the region ends
     shapes      shape -> what is shown of it, or the status that says why there is nothing
     """
@@ -82,8 +82,9 @@ def make(
     """The pictures of an evaluation of pictures or clips; a shape without a cell is left out."""
     data, config = todo.data, todo.eval
     assert isinstance(data, GridDataset)
-    documents = data.targets.documents[: config.docs][:REGIONS]
+    regions = min(REGIONS, config.docs or REGIONS)
     draws = config.draws if model.sampler.random_test else 1
+    samples: list[str] = []
     shapes: dict[Shape, Shown | str] = {}
     for shape in dict.fromkeys([todo.train_shape, todo.shapes[-1]]):
         key = Key(PLAIN, protocols.SAME_TARGETS, shape)
@@ -93,15 +94,16 @@ def make(
         if isinstance(acting, str):
             shapes[shape] = acting
             continue
-        windows = list(data.target_windows(shape, len(documents), 1))
+        windows = list(data.target_windows(shape, regions, 1))
+        windows.sort(key=lambda window: -window.labels.std())  # the same order at every shape
+        samples = [window.document for window in windows]
         levels = [np.append(w.inputs, w.labels[-1]).reshape(shape) for w in windows]
         nats = [_nats(model, acting, w, draws) for w in windows]
         few = windows[: max(1, CONTINUED // grid.count(shape))]
         sampled = continued(model, acting, few, todo.run.config.seed)
         shapes[shape] = Shown(np.stack(levels).astype(np.uint8), np.stack(nats), sampled)
-    corner = 1 - data.scored.min(axis=0)
-    names = [document.id for document in documents]
-    return Pictures(data.tokenizer.vocab_size, names, tuple(corner.tolist()), shapes)
+    scored = tuple((1 - data.scored.min(axis=0)).tolist())
+    return Pictures(data.tokenizer.vocab_size, samples, scored, shapes)
 
 
 @torch.inference_mode()
@@ -194,33 +196,39 @@ def write(pictures: Pictures, path: Path) -> None:
     write_atomic(path, buffer.getvalue())
 
 
-def read(path: Path) -> Pictures:
-    """The pictures of a file, which may come from a stranger; RunError if it is damaged."""
+def read(path: Path, axes: int) -> Pictures:
+    """The pictures of a file, which may come from a stranger; RunError if it is damaged.
+
+    `axes` is what it must have: 2 for pictures, 3 for clips.
+    """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             facts = json.loads(str(file["facts"]))
-            samples, scored = list(map(str, facts["samples"])), tuple(map(int, facts["scored"]))
+            levels, samples = int(facts["levels"]), list(map(str, facts["samples"]))
+            scored = tuple(map(int, facts["scored"]))
             shapes: dict[Shape, Shown | str] = {}
             for text, status in facts["shapes"].items():
-                shape = tuple(map(int, text.split("x")))
+                shape = grid.parse("shape", text, axes)
                 arrays = [file[f"{text} {n}"] for n in Shown.__annotations__ if status == "ok"]
-                shapes[shape] = _shown(arrays, shape, len(samples)) if arrays else str(status)
-                if len(scored) != len(shape) or any(
-                    not 0 < part <= n for part, n in zip(scored, shape, strict=True)
-                ):
-                    raise ValueError(f"scored extents {scored} in {text}")
-            return Pictures(int(facts["levels"]), samples, scored, shapes)
+                shapes[shape] = Shown(*arrays) if arrays else str(status)
+                _check(shapes[shape], shape, scored, levels, len(samples))
+            return Pictures(levels, samples, scored, shapes)
     except _DAMAGED as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RunError(f"{path} is damaged: {reason}") from None
 
 
-def _shown(arrays: list[Any], shape: Shape, regions: int) -> Shown:
-    """Arrays of a file that fit together; else ValueError."""
-    levels, nats, sampled = arrays
-    for array, kind in ((levels, np.uint8), (nats, np.float32), (sampled, np.uint8)):
-        if array.dtype != kind or array.shape[1:] != shape:
-            raise ValueError(f"an array {array.dtype} {array.shape} for {grid.text(shape)}")
-    if not len(levels) == len(nats) == regions or not regions or len(sampled) > regions:
-        raise ValueError(f"{len(levels)} regions of {regions} samples")
-    return Shown(levels, nats, sampled)
+def _check(shown: Shown | str, shape: Shape, scored: Shape, levels: int, regions: int) -> None:
+    """ValueError where what a file holds does not fit together."""
+    if not all(0 < part <= n for part, n in zip(scored, shape, strict=True)):
+        raise ValueError(f"scored extents {scored} in {grid.text(shape)}")
+    if isinstance(shown, str):
+        return
+    for name, kind in (("levels", np.uint8), ("nats", np.float32), ("sampled", np.uint8)):
+        array = getattr(shown, name)
+        if array.dtype != kind or array.shape[1:] != shape or len(array) > regions:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}")
+    if not len(shown.levels) == len(shown.nats) == regions > 0:
+        raise ValueError(f"{len(shown.levels)} regions of {regions} samples")
+    if not shown.levels.max() < levels <= 256:
+        raise ValueError(f"a level above {levels - 1}")

@@ -41,7 +41,7 @@ REASONS = {
 FRAMES = 4
 NO_LOSS, FRAME = "#B8B8B8", "#56B4E9"
 # inches
-LABEL, PANEL, NEAR, APART, EDGE = 1.05, 1.16, 0.07, 0.3, 0.2
+LABEL, PANEL, NEAR, APART, EDGE = 1.05, 1.16, 0.09, 0.3, 0.2
 ROW, LINE, HEADS, BAR = PANEL + 0.24, 0.19, 0.44, 0.75
 
 
@@ -70,10 +70,7 @@ def gathered(collected: Collected, run_dirs: Sequence[Path]) -> list[Group]:
     """The pictures behind a report; none for text. RunError for a damaged file."""
     rows = collected.rows[["run_id", "eval_id"]].drop_duplicates()
     evaluations = list(rows.itertuples(index=False, name=None))
-    files: dict[str, list[Path]] = {}
-    for folder in sorted({f for run in run_dirs for f in Path(run).glob("evals/*")}):
-        if (folder / FILE).is_file():
-            files.setdefault(folder.name, []).append(folder / FILE)
+    files = {file.parent.name: file for run in run_dirs for file in run.glob(f"evals/*/{FILE}")}
     groups: dict[tuple[str, ...], Group] = {}
     for section in sections(collected.pooled):
         if section.axes == 1:
@@ -82,10 +79,10 @@ def gathered(collected: Collected, run_dirs: Sequence[Path]) -> list[Group]:
         shape = tuple(map(int, section.train_shape.split("x")))
         group = groups.setdefault(key, Group(key[0], shape))
         group.sections.append(section)
-        for entry in section.entries:
-            first = [e for e in evaluations if f"{entry.run_id}+".startswith(f"{e[0]}+")]
-            found = [read(path) for _, name in first for path in files.get(name, [])[:1]]
-            group.runs[entry.run] = max(found, key=_largest, default=None)
+        for run, run_id in {entry.run: f"{entry.run_id}+" for entry in section.entries}.items():
+            first = [name for seed, name in evaluations if run_id.startswith(f"{seed}+")]
+            found = [read(files[name], section.axes) for name in first if name in files]
+            group.runs[run] = max(found, key=_largest, default=None)
     return [group for group in groups.values() if group.kept]
 
 
@@ -150,7 +147,7 @@ def figure(group: Group) -> Figure:
         left = EDGE + LABEL + number * (block + APART)
         title = f"{grid.text(shape)}, {'the largest' if number else 'as in training'}"
         sheet.text(left, top, title, fontsize=9.5, fontweight="bold")
-        for column, name in enumerate(_columns(shape)):
+        for column, name in enumerate(_columns(shape, group.kept[0].scored)):
             middle = left + column * (PANEL + NEAR) + PANEL / 2
             sheet.text(middle, top + 0.2, name, fontsize=8, color="#333333", ha="center")
         for i, pictures in enumerate(group.runs.values()):
@@ -176,12 +173,18 @@ def figure(group: Group) -> Figure:
     return sheet.figure
 
 
-def _columns(shape: Shape) -> tuple[str, str, str]:
+def _columns(shape: Shape, scored: Shape) -> tuple[str, str, str]:
     """Headings of the three panels of a shape."""
     if len(shape) == 2:
-        return "picture", "loss", "continued"
+        whole = shape == _corner(shape, scored)
+        return "picture", "loss", "continued" if whole else "corner, continued"
     frames = " ".join(str(i + 1) for i in _frames(shape))
     return f"frames {frames}", "their loss", "last, continued"
+
+
+def _corner(shape: Shape, scored: Shape) -> Shape:
+    """Extents of what is shown of a continued picture: the scored rows, and as many above them."""
+    return min(shape[0], 2 * scored[0]), scored[1]
 
 
 def _above(group: Group, inches: float) -> list[tuple[str, dict[str, Any]]]:
@@ -190,7 +193,9 @@ def _above(group: Group, inches: float) -> list[tuple[str, dict[str, Any]]]:
     seeds = any(section.counts("n_seeds") not in ("", "1") for section in group.sections)
     tier = ", ".join(dict.fromkeys(str(s.keys["tier"]) for s in group.sections))
     facts = f"tier {tier}, {group.data} {first.levels} levels, L = {grid.text(group.train)}, "
-    facts += f"one region, of {first.samples[0]}" + ("; the first seed of each" if seeds else "")
+    n = len(first.samples)
+    facts += f"one region, of {first.samples[0]}" + (f", which varies most of {n}" if n > 1 else "")
+    facts += "; the first seed of each" if seeds else ""
     stamps = dict.fromkeys(line for s in group.sections for line in s.stamp_lines())
     red = {"fontsize": 9.5, "color": "#B00020", "fontweight": "bold"}
     lines = [(line, {"fontsize": 9, "color": "#333333"}) for line in _wrapped(facts, inches, 9)]
@@ -199,16 +204,13 @@ def _above(group: Group, inches: float) -> list[tuple[str, dict[str, Any]]]:
 
 def _below(group: Group, inches: float) -> list[str]:
     """What the panels mean."""
-    part = "lower half" if len(group.train) == 2 else "last frame"
+    what = "what is framed" if len(group.train) == 2 else "the last frame"
     notes = (
         "Loss: of each pixel, given all before it in raster order; the first has none.",
-        "Blue frame: the same pixels at every shape, those that the table is about. The number is "
-        "their mean loss in this region.",
-        f"Continued: the {part} drawn from the model pixel by pixel, all before it given. The "
-        "random numbers are the same in every row."
-        if len(group.train) > 2
-        else "Continued: what is framed is drawn from the model pixel by pixel, all before it "
-        "given. The random numbers are the same in every row.",
+        "Blue frame: the pixels that the table is about, the same at every shape; the number is "
+        "their mean loss here.",
+        f"Continued: {what} is drawn from the model pixel by pixel, given all before it, with the "
+        "same random numbers in every row.",
     )
     return [line for note in notes for line in _wrapped(note, inches, 8.5)]
 
@@ -263,8 +265,9 @@ def _draw(axes: list[Axes], shown: Shown, pictures: Pictures, norm: Normalize) -
     heat.set_xlabel(f"{part.mean():.2f}", fontsize=8, labelpad=2)
     _frame(heat, pictures.scored)
     if len(shown.sampled):
-        last = shown.sampled[0] if levels.ndim == 2 else shown.sampled[0, -1]
-        drawn.imshow(_flat(last), interpolation="nearest", **grey)
+        last = shown.sampled[0, -1] if levels.ndim == 3 else shown.sampled[0]
+        rows, columns = _corner(last.shape, pictures.scored[-2:])
+        drawn.imshow(last[-rows:, -columns:], interpolation="nearest", **grey)
         _frame(drawn, pictures.scored)
     else:
         _refusal(drawn, "nonfinite", 14)

@@ -1,6 +1,6 @@
 # Every target works in a clean clone: the virtual environment is made on first use.
 .DEFAULT_GOAL := help
-.PHONY: help install fix lint check test test-all smoke reproduce-all quality peers bench-peers freeze clean
+.PHONY: help install fix lint check test test-all smoke reproduce reproduce-all grids quality peers bench-peers freeze clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,18 +10,25 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # the versions that the published results were made with
 CONSTRAINTS := .ci/constraints.txt
 
-# what reproduce-all trains and measures
+# what `make reproduce` trains and measures
 EXPERIMENT ?= demo
+NAME ?= $(EXPERIMENT)
 SEEDS ?= 1
 # the runs that take longest to measure first
 SCHEMES ?= rope,rope_matched,none,sinusoidal,learned,t5,alibi
 RESCALE ?= none,pi,ntk,ntk_by_parts,dynamic_ntk,yarn,yarn_paper
 FACTORS ?= 8,auto
+TRAIN ?=
 EVAL ?=
 RUNS ?= runs
-OUT ?= $(RUNS)/reference/$(EXPERIMENT)
+OUT ?= $(RUNS)/reference/$(NAME)
 JOBS ?= 2
 PEERS ?=
+# pictures and clips
+ON_GRIDS ?= alibi_axial,rope_axial,mrope,rope,rope_mixed,sinusoidal,none
+PHOTOS = EXPERIMENT=photos2d RESCALE=none,pi,yarn FACTORS=auto \
+  EVAL='eval.shapes=[16x16,24x24,32x32,48x48,16x32,16x48,32x16,48x16]'
+VIDEO = EXPERIMENT=video3d RESCALE=none,pi,yarn FACTORS=auto EVAL=eval.docs=12
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -54,25 +61,38 @@ test-all: $(READY)  ## All tests
 	$(BIN)/python -m pytest -n 2
 
 smoke: $(READY)  ## Two schemes through the whole chain, in under 2 minutes
-	$(MAKE) --no-print-directory reproduce-all EXPERIMENT=smoke SCHEMES=alibi,rope \
+	$(MAKE) --no-print-directory reproduce EXPERIMENT=smoke SCHEMES=alibi,rope \
 	  RESCALE=none,yarn FACTORS=8 EVAL='eval.docs=4 eval.blocks=1' OUT=$(RUNS)/smoke/report
 
 # A run that diverges (exit code 1) does not keep the others out of the report. While some still
 # train, those that are finished are measured with what the machine has left (nice); the sweep at
 # the end finds their rows. An interrupt ends both.
-reproduce-all: $(READY)  ## Train, sweep and report every scheme (EXPERIMENT=demo SEEDS=1)
+reproduce: $(READY)  ## Train, sweep and report one experiment (EXPERIMENT=demo SEEDS=1)
 	@set -e; code=0; trap 'kill 0' INT; \
-	sweep="$(BIN)/posbench eval-lengths $(EXPERIMENT) runs_root=$(RUNS) -j $(JOBS) \
+	sweep="$(BIN)/posbench eval-lengths $(NAME) runs_root=$(RUNS) -j $(JOBS) \
 	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] $(EVAL)"; \
 	(trap exit TERM; while sleep 5; do nice -n 19 $$sweep > /dev/null 2>&1 || :; done) & early=$$!; \
-	$(BIN)/posbench train experiment=$(EXPERIMENT) posenc=$(SCHEMES) \
+	$(BIN)/posbench train experiment=$(EXPERIMENT) name=$(NAME) posenc=$(SCHEMES) $(TRAIN) \
 	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) -m -j $(JOBS) || code=$$?; \
 	kill $$early; wait $$early || :; \
 	[ $$code -le 1 ] || exit $$code; \
 	$$sweep > /dev/null || code=$$?; \
 	[ $$code -le 1 ] || exit $$code; \
-	$(BIN)/posbench report $(EXPERIMENT) --runs-root $(RUNS) --out $(OUT); \
+	$(BIN)/posbench report $(NAME) --runs-root $(RUNS) --out $(OUT); \
 	exit $$code
+
+reproduce-all: $(READY)  ## Text, photographs and clips: every published table, in 45 minutes
+	@$(MAKE) --no-print-directory reproduce
+	@$(MAKE) --no-print-directory reproduce SCHEMES=$(ON_GRIDS) $(PHOTOS)
+	@$(MAKE) --no-print-directory reproduce SCHEMES=$(ON_GRIDS) $(VIDEO)
+
+grids: $(READY)  ## Photographs, moving digits and clips in full size, 3 seeds: hours
+	@for data in photos2d:photos video3d:moving_digits video3d:clips; do \
+	  $(MAKE) --no-print-directory reproduce SEEDS=3 NAME=$${data#*:} \
+	  SCHEMES=$(ON_GRIDS),sinusoidal_axial,learned_axial,t5_axial,mrope_interleaved \
+	  EXPERIMENT=$${data%:*} TRAIN="data=$${data#*:} train.steps=4000" \
+	  RESCALE=none,pi,ntk,yarn FACTORS=2,auto OUT=$(RUNS)/reference/$${data#*:} || exit $$?; \
+	done
 
 # AdamW's runs are plain, the others compiled; two at a time, so that all have the same conditions
 quality: $(READY)  ## Which optimizer and rate reach the loss of 1,000 plain AdamW steps soonest

@@ -83,6 +83,10 @@ class Dataset:
             raise ConfigError(f"eval.shapes: data={self.name} is text; use eval.lengths=[128,1024]")
         return [(length,) for length in lengths or []]
 
+    def reaches(self, shape: Shape) -> bool:
+        """Whether the frozen targets have that much before them."""
+        return grid.count(shape) <= self.targets.longest
+
     def target_windows(
         self, shape: Shape, docs: int | None, blocks: int | None
     ) -> Iterator[Window]:

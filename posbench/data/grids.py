@@ -104,7 +104,7 @@ class GridDataset:
         else:
             found = [grid.parse("eval.shapes", text, len(most)) for text in given]
         for shape in found:
-            if any(not low <= n <= high for low, n, high in zip(least, shape, most, strict=True)):
+            if not self.reaches(shape):
                 raise ConfigError(
                     f"eval.shapes={grid.text(shape)}: the targets of data={self.name} allow from "
                     f"{grid.text(least)} to {grid.text(most)}"
@@ -112,6 +112,11 @@ class GridDataset:
         if not found:
             raise ConfigError("eval.shapes=[]: give at least one shape")
         return sorted(set(found), key=lambda shape: (grid.count(shape), shape))
+
+    def reaches(self, shape: Shape) -> bool:
+        """Whether a region of this shape holds what is scored, and the targets have room for it."""
+        least, most = self.corpus.smallest, self.corpus.largest
+        return all(low <= n <= high for low, n, high in zip(least, shape, most, strict=True))
 
     def target_windows(
         self, shape: Shape, docs: int | None, blocks: int | None

@@ -89,7 +89,7 @@ class Plan:
 
     def fits(self, shape: Shape) -> bool:
         """Whether the frozen targets have that much before them."""
-        return grid.count(shape) <= self.data.targets.longest
+        return self.data.reaches(shape)
 
     def rules(self) -> dict[str, Rescale]:
         """Rescalings by their row name, in the order given."""

@@ -75,7 +75,9 @@ def test_memory_needed_bounds_several_readings_of_one_pass(
     scored = [torch.arange(n - K, n) for n in (64, 1024, 2047, 2048)]
     gc.collect()
     with torch.inference_mode(), Peak() as watch:
-        score._nats(built, built.posenc, tokens, (tokens.shape[1],), [tokens[:, :K]] * len(scored), scored)
+        score._nats(
+            built, built.posenc, tokens, (tokens.shape[1],), [tokens[:, :K]] * len(scored), scored
+        )
     assert watch.peak <= score.memory_needed(built, built.posenc, 1, 2048, K)
 
 

@@ -14,7 +14,7 @@ from posbench.errors import RunError
 from posbench.evaluate.pictures import FILE, Pictures, Shown, write
 from posbench.grid import Shape
 from posbench.report.collect import collect
-from posbench.report.pictures import Group, figure, gathered
+from posbench.report.pictures import Group, figure, gathered, write_pictures
 from posbench.report.write import write_report
 
 from .conftest import PLAIN, Runs
@@ -50,14 +50,15 @@ def _add(
     run = runs.add(
         preset, curves, lengths=lengths, train_len=lengths[0], evaluation=evaluation, **changes
     )
-    file = run / "evals" / evaluation / "lengths.csv"
-    table = pd.read_csv(file, dtype=str, keep_default_na=False)
+    folder = run / "evals" / evaluation
     names = {str(n): grid.text(s) for n, s in zip(lengths, shapes, strict=True)}
-    for column in ("train", "test"):
-        table[f"{column}_shape"] = table[f"{column}_len"].map(names)
-    table.to_csv(file, index=False)
+    for name in ("lengths.csv", "blocks.csv"):
+        table = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
+        for column in {"train_len", "test_len"} & set(table):
+            table[column.replace("len", "shape")] = table[column].map(names)
+        table.to_csv(folder / name, index=False)
     if kept:
-        write(kept, file.parent / FILE)
+        write(kept, folder / FILE)
     return run
 
 
@@ -68,7 +69,7 @@ def _figure(*dirs: Path) -> Figure:
 
 def _panels(drawn: Figure) -> list[Axes]:
     """All axes but the colour bar's."""
-    return [ax for ax in drawn.axes if ax.get_label() != "<colorbar>"][:-1]
+    return drawn.axes[:-1]
 
 
 def _texts(drawn: Figure) -> list[str]:
@@ -176,7 +177,6 @@ def test_the_first_seed_and_the_largest_evaluation_are_shown(runs: Runs) -> None
     (group,) = gathered(collect([*dirs, small]), [*dirs, small])
     assert list(group.runs) == ["alibi", "rope"] and group.shapes == [SMALL, LARGE]
     drawn = figure(group)
-    assert [ax.get_xlabel() for ax in _panels(drawn)[1:3]] != ["2.00"]
     labels = [ax.get_xlabel() for ax in _panels(drawn) if ax.get_xlabel()]
     assert labels == ["9.00", "1.00", "1.00"]
     assert any("the first seed of each" in text for text in _texts(drawn))
@@ -195,7 +195,7 @@ def test_nothing_is_cut_off_or_printed_over(runs: Runs, shapes: tuple[Shape, ...
     drawn = _figure(*(_add(runs, name, kept, shapes, stamp=stamp) for name in names))
     drawn.canvas.draw()
     page = drawn.bbox
-    assert page.width / drawn.dpi < 8.6
+    assert page.width / drawn.dpi < 9.2
     boxes = [text.get_window_extent() for text in drawn.texts]
     boxes += [ax.get_tightbbox() for ax in drawn.axes]
     for i, box in enumerate(boxes):
@@ -206,18 +206,20 @@ def test_nothing_is_cut_off_or_printed_over(runs: Runs, shapes: tuple[Shape, ...
 
 
 def test_a_report_has_a_figure_for_each_corpus(runs: Runs, tmp_path: Path) -> None:
-    one = _add(runs, "rope", _kept(SMALL), (SMALL,))
-    two = _add(runs, "mrope", _kept((4, 16, 16)), ((4, 16, 16),), data="clips")
-    text = runs.add("t5", {PLAIN: [27.0, 24.5, 26.3, 29.8, 38.3, 46.9]})
-    assert write_report([one, text], tmp_path / "a").pictures == ["pictures.png"]
-    again = write_report([one, text], tmp_path / "b").pictures
-    first, second = ((tmp_path / folder / again[0]).read_bytes() for folder in "ab")
-    assert first == second and first.startswith(b"\x89PNG")
+    dirs = [
+        runs.add("t5", {PLAIN: [27.0, 24.5, 26.3, 29.8, 38.3, 46.9]}),
+        _add(runs, "rope", _kept(SMALL), (SMALL,)),
+        _add(runs, "mrope", _kept((4, 16, 16)), ((4, 16, 16),), data="clips"),
+    ]
     names = ["pictures-clips-4x16x16.png", "pictures-photos-16x16.png"]
-    assert write_report([one, two], tmp_path / "c").pictures == names
-    assert {path.name for path in (tmp_path / "c").glob("pic*")} == set(names)
-    assert write_report([text], tmp_path / "d").pictures == []
-    assert not list((tmp_path / "d").glob("pic*"))
+    assert write_report(dirs, tmp_path / "all").pictures == names
+    assert {path.name for path in (tmp_path / "all").glob("pic*")} == set(names)
+    one = gathered(collect(dirs[:2]), dirs[:2])
+    assert write_pictures(one, tmp_path / "one") == ["pictures.png"]
+    content = (tmp_path / "one" / "pictures.png").read_bytes()
+    assert content == (tmp_path / "all" / names[1]).read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert gathered(collect(dirs[:1]), dirs[:1]) == []
 
 
 def test_damaged_pictures_stop_the_report_before_it_writes(runs: Runs, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, QuotedString
+from hydra.core.override_parser.types import Override, QuotedString, ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -158,7 +158,7 @@ def train_configs(overrides: Sequence[str], multirun: bool) -> list[tuple[DictCo
 def _train_configs(
     hydra: Any, overrides: Sequence[str], multirun: bool
 ) -> list[tuple[DictConfig, str]]:
-    parsed = _parse(opened(overrides, hydra), hydra)
+    parsed = _parse(overrides, hydra)
     for override in parsed:
         if override.key_or_group.split(".")[0] in ("rescale", "eval"):
             raise ConfigError(f"{override.input_line}: an option of posbench eval-lengths")
@@ -172,7 +172,7 @@ def _train_configs(
                 )
         expanded = [opened(overrides, hydra)]
     else:
-        expanded = _expand(parsed)
+        expanded = _expand(_parse(opened(overrides, hydra), hydra))
     found = []
     for one in expanded:
         cfg = _compose(TRAIN, one)
@@ -301,17 +301,34 @@ def _is_list(rule: str, key: str) -> bool:
 
 
 def opened(overrides: Sequence[str], hydra: Any) -> list[str]:
-    """Overrides with those of `posenc.options` written as Hydra wants keys that are open."""
+    """Overrides as Hydra wants them: open keys of `posenc.options`, and no glob of schemes."""
+    parsed = _parse(overrides, hydra)
     found = []
-    for text, override in zip(overrides, _parse(overrides, hydra), strict=True):
+    for text, override in zip(overrides, parsed, strict=True):
         key = override.key_or_group
-        if not key.startswith("posenc.options") or override.is_delete():
+        if key == "posenc" and override.value_type == ValueType.GLOB_CHOICE_SWEEP:
+            found.append(_globbed(override, [o for o in parsed if o is not override]))
+        elif not key.startswith("posenc.options") or override.is_delete():
             found.append(text)
         elif not override.is_sweep_override() and isinstance(override.value(), dict):
             found += written(key, override.value())
         else:
             found.append(f"++{text.lstrip('+')}")
     return found
+
+
+def _globbed(schemes: Override, others: list[Override]) -> str:
+    """A glob of schemes, written out: those that take positions of the data's number of axes."""
+    data = _compose(TRAIN, _expand(others)[0]).data
+    axes = len(data.get("shape", [1]))
+
+    def fits(name: str) -> bool:
+        known = name in registry.names("posenc")
+        return not known or bool({1, axes} & set(registry.get("posenc", name).axes))
+
+    names = [str(name) for name in schemes.sweep_string_iterator()]
+    fitting = [name for name in names if fits(name)]
+    return f"posenc={','.join(fitting)}" if fitting else str(schemes.input_line)
 
 
 def _has(rule: str, key: str) -> bool:

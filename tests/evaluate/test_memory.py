@@ -162,7 +162,8 @@ config = settings.RunConfig(
 model = models.build(config, 1024).eval()
 tokens = torch.randint(1024, (1, 16384))
 with torch.inference_mode():
-    score._nats(model, model.posenc, tokens, (tokens.shape[1],), [tokens[:, :32]], [torch.arange(16352, 16384)])
+    scored = torch.arange(16352, 16384)
+    score._nats(model, model.posenc, tokens, (16384,), [tokens[:, :32]], [scored])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 

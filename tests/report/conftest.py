@@ -106,7 +106,8 @@ class Runs:
                     n_docs=docs, n_eff=docs, n_blocks=docs * blocks, n_targets=docs * blocks * K,
                     mean_context=length - K / 2, crop_nll=math.log(crop), stamp=stamp,
                     base_nll=math.log(base) if isinstance(base, float) else "",
-                    ngram_nll=math.log(ngram), status="ok", train_shape=train_len, test_shape=length,
+                    ngram_nll=math.log(ngram), status="ok", train_shape=train_len,
+                    test_shape=length,
                 )  # fmt: skip
                 row.update(changes)
                 if isinstance(value, str):

@@ -26,9 +26,10 @@ JOBS ?= 2
 PEERS ?=
 # pictures and clips
 ON_GRIDS ?= alibi_axial,rope_axial,mrope,rope,rope_mixed,sinusoidal,none
-PHOTOS = EXPERIMENT=photos2d RESCALE=none,pi,yarn FACTORS=auto \
-  EVAL='eval.shapes=[16x16,24x24,32x32,48x48,16x32,16x48,32x16,48x16]'
-VIDEO = EXPERIMENT=video3d RESCALE=none,pi,yarn FACTORS=auto EVAL=eval.docs=12
+PHOTOS = EXPERIMENT=photos2d NAME=photos2d OUT=$(RUNS)/reference/photos2d RESCALE=none,pi,yarn \
+  FACTORS=auto EVAL='eval.shapes=[16x16,24x24,32x32,48x48,16x32,16x48,32x16,48x16]'
+VIDEO = EXPERIMENT=video3d NAME=video3d OUT=$(RUNS)/reference/video3d RESCALE=none,pi,yarn \
+  FACTORS=auto EVAL=eval.docs=12
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -82,17 +83,19 @@ reproduce: $(READY)  ## Train, sweep and report one experiment (EXPERIMENT=demo 
 	exit $$code
 
 reproduce-all: $(READY)  ## Text, photographs and clips: every published table, in 45 minutes
-	@$(MAKE) --no-print-directory reproduce
-	@$(MAKE) --no-print-directory reproduce SCHEMES=$(ON_GRIDS) $(PHOTOS)
-	@$(MAKE) --no-print-directory reproduce SCHEMES=$(ON_GRIDS) $(VIDEO)
+	@code=0; each="$(MAKE) --no-print-directory reproduce"; \
+	$$each || code=$$?; \
+	$$each SCHEMES=$(ON_GRIDS) $(PHOTOS) || code=$$?; \
+	$$each SCHEMES=$(ON_GRIDS) $(VIDEO) || code=$$?; \
+	exit $$code
 
 grids: $(READY)  ## Photographs, moving digits and clips in full size, 3 seeds: hours
-	@for data in photos2d:photos video3d:moving_digits video3d:clips; do \
+	@code=0; for data in photos2d:photos video3d:moving_digits video3d:clips; do \
 	  $(MAKE) --no-print-directory reproduce SEEDS=3 NAME=$${data#*:} \
 	  SCHEMES=$(ON_GRIDS),sinusoidal_axial,learned_axial,t5_axial,mrope_interleaved \
 	  EXPERIMENT=$${data%:*} TRAIN="data=$${data#*:} train.steps=4000" \
-	  RESCALE=none,pi,ntk,yarn FACTORS=2,auto OUT=$(RUNS)/reference/$${data#*:} || exit $$?; \
-	done
+	  RESCALE=none,pi,ntk,yarn FACTORS=2,auto OUT=$(RUNS)/reference/$${data#*:} || code=$$?; \
+	done; exit $$code
 
 # AdamW's runs are plain, the others compiled; two at a time, so that all have the same conditions
 quality: $(READY)  ## Which optimizer and rate reach the loss of 1,000 plain AdamW steps soonest

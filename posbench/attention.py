@@ -358,7 +358,8 @@ def _masked(
 
         layer = ctx.layer if encoding.per_layer else None
         key = ("pairs", id(encoding), id(k_pos), rows, start, kind, ctx.window, layer)
-        mask = (ctx.once(key, build) if rows <= SHARED_CHUNKS * chunk else build())[0]
+        shared = rows <= SHARED_CHUNKS * chunk and "prepare" not in encoding.hooks
+        mask = (ctx.once(key, build) if shared else build())[0]
         out.append(
             F.scaled_dot_product_attention(
                 q[:, :, part], k[:, :, :end], values[:, :, :end], mask, scale=v.shape[3] ** -0.5

@@ -318,7 +318,12 @@ def opened(overrides: Sequence[str], hydra: Any) -> list[str]:
 
 
 def _globbed(schemes: Override, others: list[Override]) -> str:
-    """A glob of schemes, written out: those that take positions of the data's number of axes."""
+    """A glob of schemes, written out: those that take positions of the data's number of axes.
+
+    As it is where several corpora are swept.
+    """
+    if any(o.is_sweep_override() and o.key_or_group in ("data", "experiment") for o in others):
+        return str(schemes.input_line)
     data = _compose(TRAIN, _expand(others)[0]).data
     axes = len(data.get("shape", [1]))
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posbench import grid, registry
-from posbench.encodings.base import Context, PositionalEncoding, Tied
+from posbench.encodings.base import Context, PositionalEncoding, Tied, made
 from posbench.errors import ConfigError, RunError
 from posbench.flops import mlp_width
 from posbench.grid import Shape
@@ -186,7 +186,10 @@ class Decoder(nn.Module):
         """
         posenc = self.posenc if posenc is None else posenc
         length = tokens_BT.shape[1]
-        pos_BTA = self.positions((length,)) if pos_BTA is None else pos_BTA
+        if pos_BTA is None:
+            if posenc.on_a_grid:
+                raise ValueError("coordinates cannot be told from a length: give the positions")
+            pos_BTA = self.positions((length,))
         pos_BTA = pos_BTA.to(tokens_BT.device)
         ctx = Context(self.sampler.consecutive and pos_BTA.shape[-1] == 1)
         x_BTD = posenc.embed(self.tokens(tokens_BT), pos_BTA)
@@ -220,10 +223,9 @@ def build(config: RunConfig, vocab_size: int) -> Decoder:
 def build_posenc(config: RunConfig) -> PositionalEncoding:
     """The run's positional scheme; ConfigError where it does not fit the model."""
     sampler = build_sampler(config)
-    encoding: PositionalEncoding = registry.get("posenc", config.posenc.name)(
-        config.posenc, geometry(config, sampler.span(config.train.seq_len))
-    )
-    axes = len(encoding.geometry.shape)
+    cls = registry.get("posenc", config.posenc.name)
+    around = geometry(config, sampler.span(config.train.seq_len))
+    axes, encoding = len(around.shape), made(cls, config.posenc, around)
     if axes not in encoding.axes and 1 not in encoding.axes:
         raise ConfigError(
             f"posenc={encoding.name} needs positions of {' or '.join(map(str, encoding.axes))} "

@@ -212,8 +212,13 @@ class RunConfig:
 
 
 def _tokens_of(shape: list[int], given: int) -> int:
-    """Tokens of a picture or clip; refuses a training length that is given and contradicts it."""
+    """Tokens of a picture or clip, in place of the default; refuses another length that is given.
+
+    A length that equals the default cannot be told from it.
+    """
     tokens = math.prod(shape)
+    if tokens < 8:
+        raise ConfigError(f"data.shape={shape}: needs at least 8 tokens")
     if given not in (tokens, TrainConfig.seq_len):
         raise ConfigError(
             f"train.seq_len={given}: data.shape={shape} gives {tokens} tokens; leave train.seq_len "
@@ -232,7 +237,8 @@ class EvalConfig:
     shapes: list[str] | None = None
     #: the first n documents of the targets file; null = all
     docs: int | None = None
-    #: blocks of scored tokens in each document; null = 4, or as many as the targets hold
+    #: blocks of scored tokens in each document; null = 4 (pictures, clips: 16), or as
+    #: many as the targets hold
     blocks: int | None = None
     protocol: str = "same_targets"
     #: draws that a row averages where positions are drawn at random in the test too
@@ -321,7 +327,9 @@ class Geometry:
 
 def geometry(config: RunConfig, span: int = 0) -> Geometry:
     """The geometry that a run's settings describe; `span` as its sampler gives it."""
-    m, growing = config.model, tuple(getattr(config.data, "growing", ()))
+    m, largest = config.model, getattr(config.data, "largest", config.shape)
+    growing = tuple(T > L for L, T in zip(config.shape, largest, strict=True))
+    growing = growing if len(growing) > 1 else ()
     return Geometry(
         m.d_model, m.n_heads, m.n_layers, config.train.seq_len, span, config.shape, growing
     )

@@ -25,8 +25,9 @@ from posbench.settings import Geometry, ModelConfig, OptimizerConfig, RunConfig,
 # the tensors are tiny: threads that wait for each other cost more than they bring
 torch.set_num_threads(1)
 
-#: the schemes of texts; those of grids alone have tests of their own
+#: the schemes of texts, and those of pictures and clips alone
 SCHEMES = tuple(n for n in registry.names("posenc") if 1 in registry.get("posenc", n).axes)
+ON_GRIDS = tuple(n for n in registry.names("posenc") if n not in SCHEMES)
 #: those with an independent form here
 SURVEY = ("none", "sinusoidal", "learned", "t5", "alibi", "rope")
 

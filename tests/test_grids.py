@@ -33,13 +33,12 @@ class {name}(GridCorpus):
     """Sheets of stripes."""
 
     family = "picture"
-    smallest, largest = {smallest}, {largest}
+    smallest = {smallest}
     shapes = ({smallest}, {largest})
     unit, independent = "{unit}", False
 
     @dataclass
     class Config(GridCorpus.Config):
-        growing: ClassVar[tuple[bool, ...]] = {growing}
         largest: ClassVar[tuple[int, ...]] = {largest}
         shape: list[int] = field(default_factory=lambda: list({smallest}))
         levels: int = 8
@@ -58,11 +57,11 @@ class {name}(GridCorpus):
 '''
 SHEETS = {
     "name": "Sheets", "smallest": (4, 4), "largest": (8, 8), "unit": "picture",
-    "growing": (True, True), "size": (16, 17),
+    "size": (16, 17),
 }  # fmt: skip
 REELS = {
     "name": "Reels", "smallest": (2, 4, 4), "largest": (5, 4, 4), "unit": "clip",
-    "growing": (True, False, False), "size": (10, 8, 4),
+    "size": (10, 8, 4),
 }  # fmt: skip
 TINY = [
     "model.d_model=48", "model.n_layers=2", "model.n_heads=2", "train.batch_size=4",

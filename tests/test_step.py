@@ -2,10 +2,11 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
-from oracles import SCHEMES, run_config
+from oracles import ON_GRIDS, SCHEMES, run_config
 
 from posbench import flops, step
 from posbench import model as models
@@ -71,12 +72,14 @@ def test_compiled_steps_repeat_bit_by_bit_with_two_threads():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("posenc", SCHEMES)
+@pytest.mark.parametrize("posenc", [*SCHEMES, *ON_GRIDS])
 def test_every_scheme_that_says_so_is_compiled_as_one_graph(posenc):
     options = {"parts": ["rope", "fox"]} if posenc == "stack" else {}
     options = {"pattern": ["rope", "none"]} if posenc == "layers" else options
     config = run_config(posenc, options=options)
     config.train.seq_len, config.train.batch_size = LENGTH, BATCH
+    if posenc in ON_GRIDS:
+        config.data = SimpleNamespace(name="grid", shape=[8, 6], largest=(16, 16))
     one = stepper(config)
     if not one.model.posenc.compilable:
         with pytest.raises(ConfigError, match="takes too long"):
@@ -85,7 +88,7 @@ def test_every_scheme_that_says_so_is_compiled_as_one_graph(posenc):
         return
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(VOCABULARY, (BATCH, LENGTH + 1), generator=generator)
-    pos = models.build_sampler(config).training(BATCH, LENGTH, 0, 0)
+    pos = one.model.training_positions(BATCH, config.shape, 0, 0)
     given = tokens[:, :-1], tokens[:, 1:], pos
     plain = one(given, 0).item()
     config.train.compile = "true"

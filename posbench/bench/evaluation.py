@@ -23,7 +23,7 @@ from posbench.bench.machine import Clock, MatrixProduct, as_in_a_run, repetition
 from posbench.bench.result import SECONDS, Measurement
 from posbench.bench.training import Note, Report, reason
 from posbench.data.windows import Window
-from posbench.errors import PosbenchError
+from posbench.errors import ConfigError, PosbenchError
 from posbench.evaluate import score
 from posbench.model import Decoder
 from posbench.settings import RunConfig
@@ -154,6 +154,10 @@ def prepare(asked: Asked, note: Note) -> dict[str, RunConfig]:
     for scheme in schemes(asked):
         try:
             config = asked.for_scheme(scheme).config(scheme)
+            if len(config.shape) > 1:
+                raise ConfigError(
+                    f"data={config.data.name}: bench eval takes texts; leave data out"
+                )
             models.build_posenc(config)
         except PosbenchError as error:
             problems.append(error)

@@ -5,6 +5,7 @@ import math
 import torch
 
 from posbench import grid
+from posbench.checks.attention import READS
 from posbench.checks.base import FLOOR, Measured, at_least, check, faults
 from posbench.checks.inputs import difference, positions, tokens
 from posbench.checks.subjects import Scheme
@@ -15,7 +16,7 @@ def on_grids(subject: Scheme) -> bool:
     return subject.axes > 1
 
 
-@check("posenc", when=on_grids)
+@check("posenc", when=lambda s: on_grids(s) and s.has(*READS) and not s.has("prepare"))
 def axes(subject: Scheme) -> Measured:
     """Every axis of positions counts"""
     model, ids, least = subject.model(), tokens(30), math.inf

@@ -57,8 +57,8 @@ def show(
             help="A scheme, rescaling or position sampler; where several have the name it is the "
             "scheme, and rescale=none the rescaling. Then its own options, those of the rope that "
             "a rescaling is shown on (base, rotary_fraction), and heads, head_dim, d_model, "
-            "layers, layer, train_length, test_length, factor, distances=[...], positions=[...], "
-            "seed, dtype.",
+            "layers, layer, train_length, test_length (or shape=16x16, test_shape), factor, "
+            "distances=[...], positions=[...], seed, dtype.",
             autocompletion=complete.show,
             show_default=False,
         ),

@@ -1,1 +1,1 @@
-"""Text corpora, tokenizers, the held-out split, frozen targets and the windows cut from them."""
+"""Corpora of texts, pictures and clips, tokenizers, held-out splits, frozen targets, windows."""

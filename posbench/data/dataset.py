@@ -3,22 +3,20 @@
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from posbench import grid, registry
-from posbench.data import cache, pinned, targets, tokenizer, windows
+from posbench.data import cache, grids, pinned, targets, tokenizer, windows
 from posbench.data.corpora.base import Corpus, Document, content_hash
+from posbench.data.corpora.grid import GridCorpus
 from posbench.data.split import Split, split
 from posbench.data.targets import Targets
 from posbench.data.tokenizer import Ids, Tokenizer
 from posbench.data.windows import Tokens, Window
 from posbench.errors import ConfigError, DataError
 from posbench.grid import Shape
-
-if TYPE_CHECKING:
-    from posbench.data.grids import GridDataset
 
 #: blocks of a document that an evaluation reads unless it says otherwise
 BLOCKS = 4
@@ -98,16 +96,14 @@ class Dataset:
         return grid.count(shape) - (self.targets.scored - 1) / 2
 
 
-def load(config: Any, tokenizer: Tokenizer | None = None) -> "Dataset | GridDataset":
+def load(config: Any, tokenizer: Tokenizer | None = None) -> "Dataset | grids.GridDataset":
     """The dataset of a corpus configuration (an instance of a registered corpus's Config).
 
     A `tokenizer` that is given (a run keeps its own) is used instead of the frozen or trained one.
     DataError for a corpus that is missing, not the pinned one, or too small to split.
     """
     cls = registry.get("data", config.name)
-    if not issubclass(cls, Corpus):
-        from posbench.data import grids
-
+    if issubclass(cls, GridCorpus):
         return grids.load(cls(config))
     return build(config, tokenizer, frozen=True, cached=True)
 

@@ -10,7 +10,7 @@ same tokens are scored at every shape, with more context.
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ class GridDataset:
     scored: npt.NDArray[np.int64]
     content_sha256: str
     split: dict[str, Any]
+    _known: dict[Shape, list[Levels]] = field(default_factory=dict, repr=False)
 
     @property
     def alphabet(self) -> str:
@@ -74,11 +75,17 @@ class GridDataset:
 
         Uniform over the training samples, and over the regions of this shape inside the one drawn.
         """
-        samples = _holding(self.train, shape, self.corpus.origin)
+        samples = self._training(shape)
         draws = np.random.PCG64([seed, step]).random_raw(2 * batch_size).reshape(2, batch_size)
         chosen = [samples[int(n)] for n in draws[0] % np.uint64(len(samples))]
         rooms = np.array([_room(values, shape) for values in chosen], dtype=np.uint64)
         return _cut(chosen, (draws[1] % rooms).astype(np.int64), shape)
+
+    def _training(self, shape: Shape) -> list[Levels]:
+        """The training samples that hold a region of a shape, looked for once."""
+        if shape not in self._known:
+            self._known[shape] = _holding(self.train, shape, self.corpus.origin)
+        return self._known[shape]
 
     def validation_windows(
         self, shape: Shape, n: int
@@ -142,8 +149,8 @@ def load(corpus: GridCorpus) -> GridDataset:
     sides = corpus.sides()
     tokenizer = LevelTokenizer(corpus.config.levels)
     content = corpus.content_sha256()
-    # of one group, which may show one scene twice, the first
-    groups = {s.group: s for s in reversed(sides["test"])}
+    # of one group, which may show one scene twice, the last by name
+    groups = {s.group: s for s in sides["test"]}
     held_out = {s.id: s.values for s in sides["test"] if groups[s.group] is s}
     scored = _scored(corpus.smallest)
     targets = Targets(

@@ -130,13 +130,16 @@ class RopeOnAxes(OnAxes, Rope):
         return coordinates[..., turning] * self.inv_freq.to(device, kind)
 
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
-        """Frequencies as they act: 0 for pairs that turn with none of the axes."""
-        acting = self.inv_freq * (self.turning_with(self.count) >= 0)
-        return super().own_tables(distances) | {"inv_freq": acting.tolist()}
+        """Frequencies as they act, and the axis of each pair: 0 and -1 where it turns with none."""
+        turning = self.turning_with(self.count)
+        acting = {"inv_freq": (self.inv_freq * (turning >= 0)).tolist()}
+        return super().own_tables(distances) | acting | {"axis_of": turning.tolist()}
 
     def rescaled(self, rule: "Rescale", train_length: int, test_length: int) -> PositionalEncoding:
         """Each axis by the rule at its own extents; the scores once, by the largest factor."""
         acting = self.along(rule, train_length, test_length)
+        if not acting:
+            return self
         turning, new = self.turning_with(self.count), self.inv_freq.clone()
         for axis, own in acting.items():
             mine = turning == axis

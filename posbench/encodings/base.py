@@ -16,7 +16,7 @@ One file, so that the whole interface can be read from top to bottom.
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
@@ -120,6 +120,14 @@ class Reduction:
     prepare: Callable[[Any], None] | None = None
 
 
+def made(cls: Any, config: Any, geometry: Geometry) -> "PositionalEncoding":
+    """A scheme of a class for a geometry; one that takes the index gets a geometry of one axis."""
+    encoding: PositionalEncoding = cls(config, geometry)
+    if len(geometry.shape) not in encoding.axes and 1 in encoding.axes:
+        return made(cls, config, replace(geometry, train_shape=(), growing=()))
+    return encoding
+
+
 def wide(device: torch.device) -> torch.dtype:
     """Type in which tables are computed: float64, or float32 where a device has no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
@@ -152,7 +160,7 @@ class PositionalEncoding(nn.Module):
     needs_train_length: bool = False
     #: `rotate` keeps the norm of queries and keys
     norm_preserving: bool = True
-    #: the bias of a distance differs between layers
+    #: the bias of a distance, or of a pair of positions, differs between layers
     per_layer: bool = False
     #: biases fall with the distance, whatever the parameters
     monotone: bool = False

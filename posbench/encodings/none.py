@@ -13,3 +13,4 @@ class NoPositions(PositionalEncoding):
 
     family = "none"
     paper = "arXiv:2305.19466"
+    axes = (1, 2, 3)

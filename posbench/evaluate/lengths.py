@@ -129,7 +129,8 @@ def _kept(path: Path) -> dict[Key, Cell]:
             if cell.status == OUT_OF_MEMORY:  # there may be more now
                 continue
             key = stored["key"]
-            cells[Key(**{**key, "shape": tuple(key["shape"])})] = cell
+            shape = key.get("shape") or [key["length"]]  # of texts, as it was written before
+            cells[Key(key["rule"], key["protocol"], tuple(shape))] = cell
         except (ValueError, KeyError, TypeError):
             break
         good.append(f"{line}\n")

@@ -163,7 +163,7 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
     for sweep in sweeps:
         rule = registry.get("rescale", sweep.rescale.name)(sweep.rescale)
         with contextlib.suppress(UnsupportedRescale):
-            rule.applied(encoding, L, L)
+            rule.applied(encoding.measured_at(run.config.shape), L, L)
         rows.append((rule, sweep.eval.protocol))
     for protocol in sorted({sweep.eval.protocol for sweep in sweeps}):
         if isinstance(data, GridDataset) and protocol != protocols.SAME_TARGETS:

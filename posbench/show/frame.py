@@ -125,7 +125,13 @@ def _of_shape(keys: Keys, shape: Shape) -> dict[str, Any]:
     factor = TIMES if keys.factor is None or isinstance(keys.factor, str) else keys.factor
     tested = tuple(math.ceil(extent * factor) for extent in shape)
     if keys.test_shape:
-        tested = grid.parse("test_shape", keys.test_shape, len(shape))
+        given = grid.parse("test_shape", keys.test_shape, len(shape))
+        if keys.factor is not None and not isinstance(keys.factor, str) and given != tested:
+            raise ConfigError(
+                f"factor={factor:g} and test_shape={keys.test_shape} contradict: at "
+                f"shape={grid.text(shape)} the factor gives {grid.text(tested)}"
+            )
+        tested = given
     for name, one in (("shape", shape), ("test_shape", tested)):
         if grid.count(one) > LONGEST:
             raise ConfigError(f"{name}={grid.text(one)}: at most {LONGEST} tokens can be shown")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from posbench import grid
-from posbench.encodings.base import PositionalEncoding
+from posbench.encodings.base import PositionalEncoding, made
 from posbench.errors import ConfigError
 from posbench.grid import Shape
 from posbench.overrides import plain
@@ -109,21 +109,24 @@ def subject(text: str, given: Mapping[str, Any]) -> Subject:
 
     def at(length: int, most: int | None = None, shape: Shape = ()) -> Subject:
         shape = shape or given_shape(keys)
-        made = Subject(named, keys, framed(keys, length, most, "factor" in own, shape))
+        subject = Subject(named, keys, framed(keys, length, most, "factor" in own, shape))
         if named.group == "positions":
-            made.config = merged(named.cls.Config, mine)
-            made.sampler = named.cls(made.config, made.frame.train_length)
-            return made
-        made.trained = _scheme(shown, its if beneath else mine, made.frame)
-        if 1 not in made.trained.axes and not made.on_a_grid:
-            if shape or not made.trained.axes:
-                raise ConfigError(f"{shown.label}: its parts take no positions in common")
+            subject.config = merged(named.cls.Config, mine)
+            subject.sampler = named.cls(subject.config, subject.frame.train_length)
+            return subject
+        subject.trained = _scheme(shown, its if beneath else mine, subject.frame)
+        if 1 not in subject.trained.axes and not subject.on_a_grid:
+            if shape:
+                axes = " or ".join(map(str, subject.trained.axes))
+                raise ConfigError(
+                    f"shape={grid.text(shape)}: {shown.label} needs positions of {axes} axes"
+                )
             return at(length, most, PICTURE)
         if beneath is None:
-            made.encoding, made.config = made.trained, made.trained.config
+            subject.encoding, subject.config = subject.trained, subject.trained.config
         else:
-            _rescale(made, mine)
-        return made
+            _rescale(subject, mine)
+        return subject
 
     with torch.no_grad():
         found = at(keys.train_length or TRAIN_LENGTH)
@@ -140,9 +143,7 @@ def _scheme(named: Named, options: Mapping[str, Any], frame: Frame) -> Positiona
     size = Geometry(
         frame.d_model, frame.heads, frame.layers, frame.train_length, train_shape=frame.shape
     )
-    encoding: PositionalEncoding = named.cls(
-        merged(named.cls.Config, {**named.preset, **options}), size
-    )
+    encoding = made(named.cls, merged(named.cls.Config, {**named.preset, **options}), size)
     for name, parameter in encoding.named_parameters():
         encoding.init_parameter(name, parameter, seeded(frame.seed, f"posenc.{name}"))
     return encoding.to(getattr(torch, frame.dtype))

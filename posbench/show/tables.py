@@ -6,6 +6,7 @@ initial values for the seed. H heads, T time, K head width.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,6 +82,9 @@ class Layer:
         self.grid = found.frame.test_shape if found.on_a_grid else ()
         if self.grid and not whole.defined_for(self.grid):
             self.grid = found.frame.shape
+            self.frame = replace(
+                self.frame, test_shape=self.grid, test_length=found.frame.train_length
+            )
         #: type of the stream, and of what attention keeps in float32 or better
         self.dtype: torch.dtype = getattr(torch, found.frame.dtype)
         self.kind = torch.promote_types(self.dtype, torch.float32)

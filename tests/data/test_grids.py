@@ -21,13 +21,12 @@ class Small(GridCorpus):
     """Three pictures a side, of different sizes."""
 
     name = "small"
-    smallest, largest = (4, 4), (8, 6)
+    smallest = (4, 4)
     shapes = ((4, 4), (8, 6))
     unit, independent = "picture", False
     sizes: ClassVar[list[tuple[int, ...]]] = [(17, 13), (8, 6), (9, 20)]
 
     class Config(GridCorpus.Config):
-        growing = (True, True)
         largest = (8, 6)
 
     def make(self, files: dict[str, bytes]) -> Sides:
@@ -47,12 +46,11 @@ class Film(Small):
     """Clips of six frames, two of which show one scene."""
 
     name = "film"
-    smallest, largest = (2, 3, 4), (6, 3, 4)
+    smallest = (2, 3, 4)
     shapes = ((2, 3, 4), (6, 3, 4))
     sizes: ClassVar[list[tuple[int, ...]]] = [(7, 5, 6), (6, 3, 4), (6, 3, 9)]
 
     class Config(GridCorpus.Config):
-        growing = (True, False, False)
         largest = (6, 3, 4)
 
     def sides(self) -> Sides:
@@ -98,7 +96,7 @@ def test_a_batch_holds_regions_of_the_training_samples(cls: Any, shape: Any) -> 
 
 def test_every_picture_is_drawn_as_often_whatever_its_size() -> None:
     data = dataset()
-    data.train = [np.full(size, i, dtype=np.uint8) for i, size in enumerate(Small.sizes)]
+    data.train[:] = [np.full(size, i, dtype=np.uint8) for i, size in enumerate(Small.sizes)]
     drawn = np.concatenate([data.training_batch((4, 4), 50, 0, s)[0][:, 0] for s in range(30)])
     assert np.allclose(np.bincount(drawn) / len(drawn), 1 / 3, atol=0.05)
 

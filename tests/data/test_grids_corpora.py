@@ -201,9 +201,6 @@ def test_the_settings_are_those_of_a_run() -> None:
     assert shapes["photos"] == [16, 16] and shapes["mnist"] == [14, 14]
     assert shapes["clips"] == shapes["moving_digits"] == [4, 16, 16]
     assert {n: (f["name"], f["levels"]) for n, f in fields.items()} == {n: (n, 32) for n in NAMES}
-    growing = {n: registry.get("data", n).Config.growing for n in NAMES}
-    assert growing["photos"] == growing["mnist"] == (True, True)
-    assert growing["clips"] == growing["moving_digits"] == (True, False, False)
 
 
 def test_corpora_import_no_decoder() -> None:

@@ -112,11 +112,15 @@ def test_rotations_and_embeddings_are_of_raster_positions(tables: Callable[..., 
         (["rope_axial", "shape=16"], ["shape=16: needs 2 extents, such as 16x16"]),
         (["rope_axial", "shape=2x2x2x2"], ["shape=2x2x2x2: needs 3 extents"]),
         (["rope_axial", "shape=4x4", "test_shape=4x4x4"], ["test_shape=4x4x4: needs 2 extents"]),
+        (["rope_axial", "shape=4x4", "factor=2", "test_shape=9x9"], ["factor=2", "8x8"]),
         (["rope_axial", "test_shape=4x4"], ["test_shape=4x4: give shape"]),
         (["rope_axial", "shape=9999x9999"], ["shape=9999x9999: at most 10000000 tokens"]),
         (["rope_axial", "shape=4x4", "positions=[256]"], ["256", "test_shape=16x16 has 256"]),
         (["rerope", "posenc=rope_axial"], ["rope_axial cannot be rescaled by rerope"]),
-        (["stack", "parts=[rope_axial,transformer_xl]"], ["take no positions in common"]),
+        (
+            ["stack", "parts=[rope_axial,transformer_xl]"],
+            ["its parts need other numbers of axes", "transformer_xl: 1"],
+        ),
     ],
 )
 def test_refusals(words: list[str], said: list[str], anywhere: Command) -> None:

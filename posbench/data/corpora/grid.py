@@ -65,8 +65,6 @@ class GridCorpus(ABC):
     install: ClassVar[str]
     #: the region that holds what is scored: its bottom half, or its last frame
     smallest: ClassVar[tuple[int, ...]]
-    #: the largest test shape
-    largest: ClassVar[tuple[int, ...]]
     #: test shapes unless others are asked for
     shapes: ClassVar[tuple[tuple[int, ...], ...]]
     #: picture or clip
@@ -78,8 +76,7 @@ class GridCorpus(ABC):
     class Config:
         """Settings that all pictures and clips have."""
 
-        #: axes along which tests are larger than training, and the largest extents
-        growing: ClassVar[tuple[bool, ...]] = ()
+        #: the largest test shape; axes on which training is smaller are those that grow
         largest: ClassVar[tuple[int, ...]] = ()
 
         #: extents of a training example
@@ -107,6 +104,12 @@ class GridCorpus(ABC):
     @abstractmethod
     def make(self, files: dict[str, bytes]) -> Sides:
         """All samples in grey 0..255, from the files' bytes; DataError names a damaged one."""
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """The largest test shape."""
+        found: tuple[int, ...] = type(self.config).largest
+        return found
 
     @property
     def origin(self) -> str:

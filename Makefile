@@ -66,13 +66,13 @@ smoke: $(READY)  ## Two schemes through the whole chain, in under 2 minutes
 	  RESCALE=none,yarn FACTORS=8 EVAL='eval.docs=4 eval.blocks=1' OUT=$(RUNS)/smoke/report
 
 # A run that diverges (exit code 1) does not keep the others out of the report. While some still
-# train, those that are finished are measured with what the machine has left (nice); the sweep at
+# train, those that are finished are measured beside them, with less right to the cores; the sweep at
 # the end finds their rows. An interrupt ends both.
 reproduce: $(READY)  ## Train, sweep and report one experiment (EXPERIMENT=demo SEEDS=1)
 	@set -e; code=0; trap 'kill 0' INT; \
 	sweep="$(BIN)/posbench eval-lengths $(NAME) runs_root=$(RUNS) -j $(JOBS) \
 	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] $(EVAL)"; \
-	(trap exit TERM; while sleep 5; do nice -n 19 $$sweep > /dev/null 2>&1 || :; done) & early=$$!; \
+	(trap exit TERM; while sleep 5; do nice -n 5 $$sweep > /dev/null 2>&1 || :; done) & early=$$!; \
 	$(BIN)/posbench train experiment=$(EXPERIMENT) name=$(NAME) posenc=$(SCHEMES) $(TRAIN) \
 	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) -m -j $(JOBS) || code=$$?; \
 	kill $$early; wait $$early || :; \

@@ -159,7 +159,7 @@ def test_target_regions_do_not_overlap() -> None:
 
 
 def test_two_views_of_one_scene_are_scored_once() -> None:
-    assert sorted(dataset(Film, (2, 3, 4)).test) == ["test0", "test2"]
+    assert sorted(dataset(Film, (2, 3, 4)).test) == ["test1", "test2"]
 
 
 def test_a_vocabulary_of_levels_is_kept_and_read_back(tmp_path: Any) -> None:

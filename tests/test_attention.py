@@ -408,3 +408,55 @@ def test_no_regions_mean_the_positions_themselves(keys):
     pos = positions(keys)
     got, wanted = (e.attend(q, k, v, pos, pos, Context(True)) for e in (mapped, plain))
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rows", [12, 5])
+def test_biases_from_content_are_not_shared_between_layers(rows: int) -> None:
+    """Against a loop: what `prepare` makes of a layer's stream is that layer's own."""
+
+    class Weighted(PositionalEncoding):
+        name = "weighted"
+
+        def prepare(self, x_BTD, pos_BTA, ctx):
+            return x_BTD.mean()
+
+        def pair_bias(self, q_pos, k_pos, ctx):
+            return -ctx.prepared * (q_pos[:, :, None, 0] - k_pos[:, None, :, 0]).double()[:, None]
+
+    encoding = Weighted(None, shape(HEADS * WIDTH, HEADS, LENGTH))
+    q, k, v = qkv(rows, 12)
+    pos = positions(12)
+    whole = Context(True)
+    for layer, content in enumerate((0.5, 2.0)):
+        ctx = whole.at(layer)
+        ctx.prepared = encoding.prepare(torch.full((2, 12, 4), content), pos, ctx)
+        found = attention.attend(encoding, q, k, v, pos[:, -rows:], pos, ctx)
+        for row in range(rows):
+            at = 12 - rows + row
+            bias = -content * (at - torch.arange(at + 1, dtype=torch.float64))
+            scores = q[:, :, row, None] @ k[:, :, : at + 1].transpose(-1, -2) * WIDTH**-0.5
+            expected = (scores[:, :, 0] + bias).softmax(-1)[:, :, None] @ v[:, :, : at + 1]
+            assert torch.allclose(found[:, :, row], expected[:, :, 0], atol=1e-9)
+
+
+def test_layers_share_masks_that_positions_alone_decide() -> None:
+    made = []
+
+    class Counted(PositionalEncoding):
+        name = "counted"
+
+        def pair_bias(self, q_pos, k_pos, ctx):
+            made.append(ctx.layer)
+            return torch.zeros(1, 1, q_pos.shape[1], k_pos.shape[1])
+
+    class Differing(Counted):
+        per_layer = True
+
+    q, k, v = qkv(12, 12)
+    pos = positions(12)
+    for cls, expected in ((Counted, [0]), (Differing, [0, 1])):
+        made.clear()
+        encoding, whole = cls(None, shape(HEADS * WIDTH, HEADS, LENGTH)), Context(True)
+        for layer in (0, 1):
+            attention.attend(encoding, q, k, v, pos, pos, whole.at(layer))
+        assert made == expected

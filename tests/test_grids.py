@@ -95,7 +95,8 @@ def grids(posbench: Command, files: dict[str, Path], monkeypatch: pytest.MonkeyP
 def trained(grids: Command, *overrides: str) -> list[runs.Run]:
     done = grids("train", *TINY, *overrides)
     assert done.code == 0, done.err
-    return runs.find(["default"], "runs")[0]
+    name = next((o.removeprefix("name=") for o in overrides if o.startswith("name=")), "default")
+    return runs.find([name], "runs")[0]
 
 
 def table(run: runs.Run) -> pd.DataFrame:
@@ -267,6 +268,29 @@ def test_the_table_has_a_section_for_every_choice_of_axes(grids: Command) -> Non
     ):
         assert words in done.out, words
     assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_shapes_of_equally_many_tokens_stay_apart(grids: Command) -> None:
+    (run,) = trained(grids, "data=sheets", "posenc=rope_axial", "data.shape=[4,8]")
+    assert grids("eval-lengths", "default", "eval.shapes=[4x8,8x4,6x8,8x6]").code == 0
+    made = sections.sections(collect.collect([run.path]).pooled)
+    shown = {s.keys["growing"]: list(s.shapes.values()) for s in made}
+    assert shown == {"rows": ["4x8", "6x8"], "rows: 8x4": ["8x4", "8x6"]}
+    rows = table(run).set_index("test_shape")
+    cells = {s.shapes[n]: c for s in made for e in s.entries for n, c in e.cells.items()}
+    assert {shape: cell.nll for shape, cell in cells.items()} == dict(rows["nll"].astype(float))
+
+
+def test_a_stack_that_sees_the_index_is_rescaled_by_it(grids: Command) -> None:
+    """[mrope,fox] takes one axis only: on pictures it is what [rope,fox] is."""
+    both = ["posenc=stack", "data=sheets", "model.n_layers=1"]
+    (mine,) = trained(grids, *both, "posenc.parts=[mrope,fox]", "name=mine")
+    (other,) = trained(grids, *both, "posenc.parts=[rope,fox]", "name=other")
+    assert grids("eval-lengths", "mine", "rescale=[none,pi]").code == 0
+    assert grids("eval-lengths", "other", "rescale=[none,pi]").code == 0
+    one, two = table(mine), table(other)
+    assert list(one["scale"]) == list(two["scale"]) == [1, 1, 1, 4]
+    assert one["nll"].to_numpy() == pytest.approx(two["nll"].to_numpy(), abs=1e-6)
 
 
 def test_seeds_are_pooled_over_regions(grids: Command) -> None:

@@ -229,16 +229,18 @@ def _rises(layer: Layer, longest: int) -> list[Tensor]:
     return found
 
 
-@check("posenc", when=lambda s: s.has("distance_bias"))
+@check("posenc", when=lambda s: s.has("distance_bias", "pair_bias") and not s.has("prepare"))
 def per_layer(subject: Scheme) -> Measured:
     """Layers share the bias iff it says so"""
     change, declared = 0.0, False
-    for layer in _having(subject, "distance_bias"):
-        encoding = layer.encoding
-        declared = declared or encoding.per_layer
-        both = [Layer(encoding, n) for n in range(encoding.geometry.n_layers)]
-        biases = [y.encoding.distance_bias(torch.arange(40), y.context(y.feed(3))) for y in both]
-        change = max([change, *(difference(b, biases[0]) for b in biases)])
+    for hook in ("distance_bias", "pair_bias"):
+        for layer in _having(subject, hook):
+            encoding, pos = layer.encoding, layer.feed(40).pos
+            declared = declared or encoding.per_layer
+            at = (torch.arange(40),) if hook == "distance_bias" else (pos, pos)
+            both = [Layer(encoding, n) for n in range(encoding.geometry.n_layers)]
+            biases = [getattr(encoding, hook)(*at, y.context(y.feed(3))) for y in both]
+            change = max([change, *(difference(b, biases[0]) for b in biases)])
     return if_declared(not declared, change, bound=0)
 
 

@@ -1,5 +1,6 @@
 """An evaluation that was interrupted or lacked something, and plans that write nothing."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,22 @@ def test_an_interrupted_sweep_goes_on_and_ends_byte_identical(
     assert calls == everything[6:]
     assert files(folder) == files(whole)
     assert not kept.exists()
+
+
+def test_cells_that_were_kept_before_lengths_had_a_shape_are_read(
+    trained: Any, sweep: Sweep, calls: list[planning.Key]
+) -> None:
+    todo = planning.plan(trained, [sweep("none", lengths=[64, 128], **FEW)])
+    with pytest.raises(Stop):
+        lengths.evaluate(todo, stop_after(3))
+    kept = todo.folder / lengths.CELLS
+    stored = [json.loads(line) for line in kept.read_text().splitlines()]
+    for one in stored:
+        (one["key"]["length"],) = one["key"].pop("shape")
+    kept.write_text("".join(json.dumps(one) + "\n" for one in stored))
+    calls.clear()
+    lengths.evaluate(todo)
+    assert len(calls) == len(todo.keys()) - 3
 
 
 def test_a_finished_evaluation_is_not_computed_again(

@@ -358,6 +358,17 @@ def changed(config: Any) -> dict[str, Any]:
     return found
 
 
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names; a part's name under the part's."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix.rstrip(".") if key == "name" and prefix else prefix + key] = value
+    return found
+
+
 def default_of(f: "dataclasses.Field[Any]") -> Any:
     """Default value of a field, or MISSING."""
     if f.default_factory is not dataclasses.MISSING:

@@ -15,6 +15,7 @@ from typing import Any
 from posbench.bench.result import BYTES, Measurement, Result
 from posbench.bench.statistics import Ratio, between
 from posbench.errors import ConfigError
+from posbench.settings import flat
 
 FASTER, SLOWER, LESS, MORE, NOISE = "faster", "slower", "less", "more", "noise"
 #: smallest change of a time and of memory that is one, and the same in bytes
@@ -60,7 +61,7 @@ def check(new: dict[str, dict[str, Any]], old: Result, where: str) -> None:
         theirs = old.settings.get(part)
         if theirs is None:
             continue
-        before, now = _flat(theirs), _flat(own)
+        before, now = flat(theirs), flat(own)
         differing = [
             f"{key} was {before.get(key)}, is {now.get(key)}"
             for key in {**now, **before}
@@ -74,16 +75,6 @@ def check(new: dict[str, dict[str, Any]], old: Result, where: str) -> None:
             )
     if not new.keys() & old.settings.keys():
         raise ConfigError(f"{where}: holds {', '.join(old.settings)}, none of what is measured")
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        )
-    return found
 
 
 def compare(new: Result, old: Result) -> Comparison:

@@ -23,6 +23,8 @@ from posbench.files import write_json
 
 SCHEMA, KIND = 1, "posbench bench"
 SECONDS, BYTES = "s", "bytes"
+#: how a step is run, the last part of its name
+EAGER, COMPILED = "eager", "compiled"
 
 
 @dataclass

@@ -6,11 +6,10 @@ from typing import Any
 
 from posbench.bench import EVAL, STARTUP, TRAIN
 from posbench.bench.compare import Comparison
-from posbench.bench.result import Measurement, Result
+from posbench.bench.result import EAGER, Measurement, Result
 from posbench.bench.statistics import Ratio, median, quartiles
 
 WIDTH = 80
-EAGER = "eager"
 HOW = "medians and quartiles; ratios within a round (95 % interval)"
 
 

@@ -17,7 +17,7 @@ from posbench.bench import asked as asking
 from posbench.bench.alternate import alternate
 from posbench.bench.asked import Asked
 from posbench.bench.machine import Clock, MatrixProduct, as_in_a_run, repetitions, synchronise
-from posbench.bench.result import SECONDS, Measurement
+from posbench.bench.result import COMPILED, EAGER, SECONDS, Measurement
 from posbench.data.dataset import Dataset
 from posbench.errors import PosbenchError
 from posbench.settings import RunConfig
@@ -25,7 +25,6 @@ from posbench.step import Batch, Stepper
 
 #: what step times are compared with: attention without positions
 REFERENCE = "none"
-EAGER, COMPILED = "eager", "compiled"
 YARDSTICK = "train/matmul"
 #: code that torch may compile for one function: every scheme here shares the stepper's
 VARIANTS = 1024

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
 
 from posbench.files import write_atomic
 from posbench.runs import Run
-from posbench.settings import changed
+from posbench.settings import changed, flat
 
 COLUMNS = ["run", "differs", "tokens", "val_loss", "seconds", "share", "tokens_per_s", "compiled"]
 
@@ -21,7 +20,7 @@ def training_table(runs: Sequence[Run]) -> pd.DataFrame:
     whole loop (validation, checkpoints and compiling included), `share` that of the slowest run.
     """
     found = [run for run in runs if run.status == "finished"]
-    settings = [_flat(changed(run.config)) for run in found]
+    settings = [flat(changed(run.config)) for run in found]
     keys = sorted({k for one in settings for k in one})
     vary = [k for k in keys if len({str(one.get(k)) for one in settings}) > 1]
     rows = [
@@ -61,14 +60,3 @@ def write_training(runs: Sequence[Run], out: Path) -> str:
     return tabulate(
         shown, heads, tablefmt="plain", disable_numparse=True, maxcolwidths=[28, *[None] * 6]
     )
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names; a part's name under the part's."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix.rstrip(".") if key == "name" and prefix else prefix + key] = value
-    return found

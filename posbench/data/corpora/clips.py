@@ -24,8 +24,7 @@ class Clips(GridCorpus):
 
     Grey is the luma plane as stored. A frame is shrunk by the largest whole factor that leaves its
     shorter side at least 64 pixels, by means over blocks: 65x116, 68x160 and 72x88 pixels. Group =
-    scene: `carphone`, pristine and distorted, is the test, so a place in the one version and the
-    same place in the other are not two independent regions.
+    scene: `carphone`, pristine and distorted, is the test; the pristine version is scored.
     """
 
     family = "clip"

@@ -72,7 +72,7 @@ reproduce: $(READY)  ## Train, sweep and report one experiment (EXPERIMENT=demo 
 	@set -e; code=0; trap 'kill 0' INT; \
 	sweep="$(BIN)/posbench eval-lengths $(NAME) runs_root=$(RUNS) -j $(JOBS) \
 	  rescale=[$(RESCALE)] rescale.factor=[$(FACTORS)] $(EVAL)"; \
-	(trap exit TERM; while sleep 5; do nice -n 5 $$sweep > /dev/null 2>&1 || :; done) & early=$$!; \
+	(trap exit TERM; while sleep 60 & wait $$!; do nice -n 5 $$sweep > /dev/null 2>&1 || :; done) & early=$$!; \
 	$(BIN)/posbench train experiment=$(EXPERIMENT) name=$(NAME) posenc=$(SCHEMES) $(TRAIN) \
 	  seed='range(0,$(SEEDS))' runs_root=$(RUNS) -m -j $(JOBS) || code=$$?; \
 	kill $$early; wait $$early || :; \

@@ -20,9 +20,9 @@ from posbench.errors import ConfigError
 from posbench.model import Decoder
 from posbench.settings import RunConfig
 
-#: operations of a run from which on compiling pays for itself, by kind of device. On two CPU cores
-#: it takes 15 to 40 s and saves a quarter to a third of the time
-WORTH_COMPILING = {"cpu": 2e13, "cuda": 5e15}
+#: operations of a run from which on compiling pays for itself, by kind of device; on a CPU for each
+#: thread. There it takes 15 to 40 s and saves a quarter to a third of the time
+WORTH_COMPILING = {"cpu": 1e13, "cuda": 5e15}
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -31,8 +31,8 @@ class Stepper:
     """A model with its optimizers, and the step that changes it.
 
     The forward pass with its loss is compiled, as one graph, where `train.compile` says so; `auto`
-    depends on the size of the run and on the machine's tools, never on a clock, so that a run that
-    is repeated takes the same path. A scheme that cannot be compiled then runs as it is.
+    depends on the size of the run, its threads and the machine's tools, never on a clock, so that a
+    run that is repeated takes the same path. A scheme that cannot be compiled then runs as it is.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Stepper:
         vocabulary = self.model.head.out_features
         sequences = train.steps * train.batch_size
         size = flops.training(self.config.model, vocabulary, train.seq_len, sequences)
-        if size < WORTH_COMPILING.get(self.device.type, float("inf")):
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
+        if size < threads * WORTH_COMPILING.get(self.device.type, float("inf")):
             return False
         self.not_compiled = reason
         return not reason

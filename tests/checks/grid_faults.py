@@ -60,12 +60,6 @@ GRID_FAULTS = {
         "AlibiAxial",
         "def pair_bias(self, q, k, ctx): return super().pair_bias(q, k, ctx) * (1 + ctx.layer)",
     ),
-    ("frequencies", "pairs turn with the other axis"): (
-        "RopeAxial",
-        "def own_tables(self, distances):\n"
-        "    found = super().own_tables(distances)\n"
-        "    return found | {'axis_of': [1 - axis for axis in found['axis_of']]}",
-    ),
     ("monotone", "far columns attract"): (
         "AlibiAxial",
         "def pair_bias(self, q, k, ctx):\n"

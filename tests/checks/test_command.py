@@ -31,7 +31,10 @@ def test_one_line_a_check_within_80_columns(posbench):
     assert done.err == ""
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in done.out
-    headings = ["none (scheme)", "none (rescaling)", "logn (rescaling)", "standard (positions)"]
+    headings = [
+        "none (scheme)", "none on 2 axes (scheme)", "none on 3 axes (scheme)", "none (rescaling)",
+        "logn (rescaling)", "standard (positions)",
+    ]  # fmt: skip
     assert [line for line in lines if line and not line.startswith(" ")][:-1] == headings
     checks = [line for line in lines if line.startswith(("  ok ", "  FAIL "))]
     assert f"{len(checks)} checks of 4 names in" in lines[-1]

@@ -22,7 +22,7 @@ def order_lines(section: Section) -> list[str]:
             for run, values in found[factor, length].items()
             if len(values) > 1
         }
-        where = f"@{factor} {length / section.train_len:g}x".ljust(11)
+        where = f"@{factor} {length / section.train_len:.3g}x".ljust(10) + " "
         if len(orders) > 1 and len(set(orders.values())) == 1:
             orders = {"all runs": next(iter(orders.values()))}
         width = max(map(len, orders), default=0)

@@ -20,7 +20,7 @@ from posbench.errors import ConfigError
 SCHEMA = 1
 TIERS = ("smoke", "demo", "evidence", "paper")
 STYLES = ("llama", "gpt2")
-PROTOCOLS = ("same_targets", "nonoverlapping", "prefix")
+PROTOCOLS = ("same_targets", "nonoverlapping", "sliding", "prefix")
 PRECISIONS = ("float32", "bf16")
 COMPILE = ("auto", "true", "false")
 
@@ -235,6 +235,10 @@ class EvalConfig:
     #: blocks of scored tokens in each document; null = 4, or as many as the targets hold
     blocks: int | None = None
     protocol: str = "same_targets"
+    #: `sliding` has this window alone, in tokens; null = one for each test length
+    window: int | None = None
+    #: `sliding`: tokens that a window goes on by; null = half the window
+    stride: int | None = None
     #: draws that a row averages where positions are drawn at random in the test too
     draws: int = 5
     #: a row that would need more is refused; GiB; null = 80 % of what is free
@@ -250,6 +254,7 @@ class EvalConfig:
             {
                 "eval.docs": self.docs,
                 "eval.blocks": self.blocks,
+                "eval.stride": self.stride,
                 "eval.draws": self.draws,
                 "eval.batch_tokens": self.batch_tokens,
                 "eval.threads": self.threads,
@@ -257,6 +262,7 @@ class EvalConfig:
         )
         if self.memory_limit is not None and not self.memory_limit > 0:
             raise ConfigError(f"eval.memory_limit={self.memory_limit}: must be above 0 (GiB)")
+        positive({"eval.window": self.window}, least=64)
         if self.lengths is not None:
             if not self.lengths:
                 raise ConfigError("eval.lengths=[]: give at least one length")

@@ -71,7 +71,7 @@ class Plan:
         """Hash of the tokens that are scored: rows compare only where it is the same."""
         before = grid.count(self.shapes[-1]) - length if protocol == protocols.PREFIX else 0
         documents = self.data.targets.documents[: self.eval.docs]
-        if protocol == protocols.NONOVERLAPPING:
+        if protocol in (protocols.NONOVERLAPPING, protocols.SLIDING):
             chosen = [[d.id, self.data.targets.longest] for d in documents]
         else:
             chosen = [[d.id, *(e - before for e in d.ends[: self.eval.blocks])] for d in documents]
@@ -95,9 +95,14 @@ class Plan:
         """Rescalings by their row name, in the order given."""
         return {row_name(rule): rule for rule, _ in self.rows}
 
+    def tested(self, protocol: str) -> list[Shape]:
+        """Test shapes of a protocol, ascending."""
+        own = self.eval.window if protocol == protocols.SLIDING else None
+        return [(own,)] if own else self.shapes
+
     def wanted(self) -> list[Key]:
         """The rows' cells: ascending lengths within a rescaling and protocol."""
-        return [Key(row_name(r), protocol, n) for r, protocol in self.rows for n in self.shapes]
+        return [Key(row_name(rule), p, n) for rule, p in self.rows for n in self.tested(p)]
 
     def needed(self) -> list[Key]:
         """The cells of the references: contexts of the gate, crop, and T = L of each protocol.
@@ -114,9 +119,14 @@ class Plan:
         keys.append(Key(PLAIN, protocols.STRIDE1, shape))
         if L >= SHORTEST:
             asked = sorted({protocol for _, protocol in self.rows})
-            shared = shape in self.shapes
-            keys += [Key(PLAIN, p, shape) for p in asked if p != protocols.PREFIX or shared]
+            keys += [Key(PLAIN, p, shape) for p in asked if self._has_base(p)]
         return keys
+
+    def _has_base(self, protocol: str) -> bool:
+        """Whether a protocol is measured at T = L although no row may ask for it."""
+        if protocol == protocols.PREFIX:
+            return self.train_shape in self.shapes
+        return protocol != protocols.SLIDING or (self.eval.stride or 0) <= self.train_length
 
     def keys(self) -> list[Key]:
         """Every cell, in the order in which they are computed."""
@@ -170,7 +180,32 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
             raise ConfigError(
                 f"eval.protocol={protocol}: data={data.name} has {protocols.SAME_TARGETS} only"
             )
-    return Plan(run, data, rows, *_filled(sweeps[0].eval, run, data), encoding.on_a_grid)
+    made = Plan(run, data, rows, *_filled(sweeps[0].eval, run, data), encoding.on_a_grid)
+    _check_sliding(made)
+    return made
+
+
+def _check_sliding(todo: Plan) -> None:
+    """Refuse a window or stride that does not fit, or that no protocol takes."""
+    given = {"window": todo.eval.window, "stride": todo.eval.stride}
+    if protocols.SLIDING not in {protocol for _, protocol in todo.rows}:
+        for name, value in given.items():
+            if value is not None:
+                raise ConfigError(
+                    f"eval.{name}={value}: an option of eval.protocol={protocols.SLIDING}"
+                )
+        return
+    longest = todo.data.targets.longest
+    windows = [grid.count(shape) for shape in todo.tested(protocols.SLIDING)]
+    if windows[-1] > longest:
+        raise DataError(
+            f"eval.window={windows[-1]}: the held-out documents of data={todo.data.name} allow at "
+            f"most {longest} tokens"
+        )
+    if (todo.eval.stride or 0) > windows[0]:
+        raise ConfigError(
+            f"eval.stride={todo.eval.stride}: must be from 1 to {windows[0]}, the shortest window"
+        )
 
 
 def _filled(

@@ -5,6 +5,10 @@ T is a test length, `longest` the longest of a sweep, K the scored tokens of a b
 same_targets     the frozen targets, each block read once with T tokens: the same tokens at every T.
                  The only one of pictures and clips (see posbench.data.grids)
 nonoverlapping   every target of the documents once, in disjoint windows of T tokens
+sliding          the same tokens as nonoverlapping, in windows of T tokens that overlap: each goes
+                 on by `eval.stride` tokens (T/2) and scores only what the ones before it have not,
+                 as the rolling windows of lm-evaluation-harness (posbench.data.windows.rolling).
+                 `eval.window` is a window of its own, beside the lengths of other protocols
 prefix           each block of the frozen targets is read once, with `longest` tokens, and every T
                  is read off that pass: its K predictions after T-K+1 .. T tokens. A length costs
                  next to nothing. At T = `longest` the tokens are those of same_targets; at any
@@ -30,8 +34,14 @@ from posbench.data.windows import Window
 from posbench.grid import Shape
 from posbench.settings import EvalConfig
 
-SAME_TARGETS, NONOVERLAPPING, PREFIX = "same_targets", "nonoverlapping", "prefix"
+SAME_TARGETS, NONOVERLAPPING = "same_targets", "nonoverlapping"
+SLIDING, PREFIX = "sliding", "prefix"
 STRIDE1 = "stride1"
+
+
+def stride(config: EvalConfig, window: int) -> int:
+    """Tokens that windows of `sliding` go on by: as given, or half the window."""
+    return config.stride or window // 2
 
 
 def together(protocol: str, shape: Shape, shapes: Sequence[Shape]) -> list[Shape]:
@@ -49,6 +59,8 @@ def read(
     length = grid.count(shape)
     if protocol == NONOVERLAPPING:
         return windows.disjoint_windows(data, length, config.docs)
+    if protocol == SLIDING:
+        return windows.sliding_windows(data, length, stride(config, length), config.docs)
     if protocol == STRIDE1:
         return windows.stride1_windows(data, length, config.docs, config.blocks)
     return readings(data, [length], config)[0]
@@ -81,7 +93,9 @@ def _prefix(window: Window, length: int, reach: int) -> Window:
     return Window(window.document, window.block, end, inputs, following[scored + 1], scored)
 
 
-def mean_context(protocol: str, data: Dataset | GridDataset, shape: Shape) -> float:
+def mean_context(
+    protocol: str, data: Dataset | GridDataset, shape: Shape, config: EvalConfig
+) -> float:
     """Mean number of tokens that a scored token is predicted from."""
     length = grid.count(shape)
     if protocol == STRIDE1:
@@ -89,9 +103,14 @@ def mean_context(protocol: str, data: Dataset | GridDataset, shape: Shape) -> fl
     if protocol in (SAME_TARGETS, PREFIX):
         return data.mean_context(shape)
     assert isinstance(data, Dataset)
-    full, rest = divmod(data.targets.longest, length)
-    contexts = full * length * (length + 1) / 2 + rest * (rest + 1) / 2
-    return contexts / data.targets.longest
+    longest = data.targets.longest
+    if protocol == SLIDING:
+        places = list(windows.rolling(longest, length, stride(config, length)))
+    else:
+        places = [(n, n + 1, min(n + length, longest)) for n in range(0, longest, length)]
+    # the tokens first .. end stand after first - start .. end - start tokens of their window
+    contexts = [(end - first + 1) * (first + end - 2 * start) / 2 for start, first, end in places]
+    return sum(contexts) / longest
 
 
 def by_context(context: int) -> str:

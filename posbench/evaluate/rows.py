@@ -23,6 +23,7 @@ COLUMNS = [
     "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo", "nll_hi",
     "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status", "dtype",
     "options", "base_nll", "ngram_nll", "stamp", "windows_hash", "train_shape", "test_shape",
+    "stride",
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
@@ -144,7 +145,7 @@ def perplexity(nll: float) -> float:
 
 def _facts(todo: Plan, key: Key) -> dict[str, Any]:
     """Columns that do not depend on the outcome."""
-    config = todo.run.config
+    config, sliding = todo.run.config, key.protocol == protocols.SLIDING
     return {
         "run_id": todo.run.manifest["run_id"],
         "name": config.name,
@@ -162,11 +163,12 @@ def _facts(todo: Plan, key: Key) -> dict[str, Any]:
         "ratio": key.length / todo.train_length,
         "targets_hash": _hash(todo, key),
         "windows_hash": todo.windows_hash(key.protocol),
-        "mean_context": protocols.mean_context(key.protocol, todo.data, key.shape),
+        "mean_context": protocols.mean_context(key.protocol, todo.data, key.shape, todo.eval),
         "verdict": "",
         "dtype": "float32",
         "train_shape": grid.text(todo.train_shape),
         "test_shape": grid.text(key.shape),
+        "stride": protocols.stride(todo.eval, key.length) if sliding else None,
     }
 
 

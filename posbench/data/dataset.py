@@ -10,6 +10,7 @@ import numpy as np
 from posbench import grid, registry
 from posbench.data import cache, pinned, targets, tokenizer, windows
 from posbench.data.corpora.base import Corpus, Document, content_hash
+from posbench.data.corpora.task import Task
 from posbench.data.split import Split, split
 from posbench.data.targets import Targets
 from posbench.data.tokenizer import Ids, Tokenizer
@@ -19,6 +20,7 @@ from posbench.grid import Shape
 
 if TYPE_CHECKING:
     from posbench.data.grids import GridDataset
+    from posbench.data.tasks import TaskDataset
 
 #: blocks of a document that an evaluation reads unless it says otherwise
 BLOCKS = 4
@@ -98,13 +100,17 @@ class Dataset:
         return grid.count(shape) - (self.targets.scored - 1) / 2
 
 
-def load(config: Any, tokenizer: Tokenizer | None = None) -> "Dataset | GridDataset":
+def load(config: Any, tokenizer: Tokenizer | None = None) -> "Dataset | GridDataset | TaskDataset":
     """The dataset of a corpus configuration (an instance of a registered corpus's Config).
 
     A `tokenizer` that is given (a run keeps its own) is used instead of the frozen or trained one.
     DataError for a corpus that is missing, not the pinned one, or too small to split.
     """
     cls = registry.get("data", config.name)
+    if issubclass(cls, Task):
+        from posbench.data import tasks
+
+        return tasks.load(cls(config))
     if not issubclass(cls, Corpus):
         from posbench.data import grids
 

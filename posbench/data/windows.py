@@ -31,6 +31,7 @@ class Window:
     end       index in the document of the last label
     block     number of the block in the targets; for disjoint windows the number of the window
     extents   shape of the region; () = a text, as long as its inputs
+    distance  tokens back to what the scored ones are known from; None where that is not one place
     """
 
     document: str
@@ -40,6 +41,7 @@ class Window:
     labels: Tokens
     scored: Tokens
     extents: tuple[int, ...] = ()
+    distance: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -133,6 +133,8 @@ class _Loop:
         #: of a fine-tuning: losses of the base run, and before the first step
         self.before: dict[str, Losses] = {}
         self.start, states = self._restored()
+        if config.base and not self.start:
+            models.load_weights(self.model, finetune.base_of(config).weights)
         self.stepper = Stepper(config, self.model, states)
         self.main = self.stepper.accelerator.is_main_process
         self.validation = data.validation_windows(config.shape, train.val_windows)
@@ -234,7 +236,6 @@ class _Loop:
         """Load the newest checkpoint's weights, if any: the next step, and optimizer states."""
         folder = runs.checkpoint_folder(self.record.path)
         if folder is None:
-            self._begin()
             return 0, None
         try:
             states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
@@ -246,16 +247,9 @@ class _Loop:
         except (RunError, OSError, RuntimeError, ValueError, KeyError, UnpicklingError):
             # a damaged checkpoint is worth no more than none
             self.record.update(restarted=f"damaged checkpoint ({folder.name})")
-            self._begin()
+            models.initialise(self.model, self.config.seed)
             return 0, None
         return min(step, self.config.train.steps), optimizers
-
-    def _begin(self) -> None:
-        """The weights before the first step: those of the base run, or drawn from the seed."""
-        if self.config.base is None:
-            models.initialise(self.model, self.config.seed)
-        else:
-            models.load_weights(self.model, finetune.base_of(self.config).weights)
 
     def _seconds(self) -> float:
         """Seconds of training so far, earlier legs included."""

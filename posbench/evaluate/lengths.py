@@ -22,6 +22,7 @@ from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
 from posbench.evaluate import pictures, protocols, rows, score
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
+from posbench.evaluate.positions import Losses
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
 from posbench.files import write_atomic, write_json
@@ -125,7 +126,7 @@ def _kept(path: Path) -> dict[Key, Cell]:
         try:
             stored = json.loads(line)
             blocks = [Block(**b) for b in stored["cell"]["blocks"]]
-            cell = Cell(stored["cell"]["status"], blocks)
+            cell = Cell(stored["cell"]["status"], blocks, stored["cell"]["positions"])
             if cell.status == OUT_OF_MEMORY:  # there may be more now
                 continue
             key = stored["key"]
@@ -202,27 +203,32 @@ class _Scorer:
         found: dict[Shape, Cell] = {}
         while shapes:
             try:
-                scored = self._score(key, encoding, shapes)
+                scored, losses = self._score(key, encoding, shapes)
             except score.OutOfMemory:
                 found[shapes.pop()] = Cell(OUT_OF_MEMORY)
                 continue
             for shape, blocks in zip(shapes, scored, strict=True):
                 ok = score.finite(blocks)
                 found[shape] = Cell("ok", blocks) if ok else Cell("nonfinite")
+            if found[shape].blocks and key.protocol != protocols.STRIDE1:
+                found[shape].positions = losses.buckets(self.todo.train_length)
             break
         return {Key(key.rule, key.protocol, n): cell for n, cell in found.items()}
 
     def _score(
         self, key: Key, encoding: PositionalEncoding, shapes: list[Shape]
-    ) -> list[list[Block]]:
-        """Blocks of every shape, off the same forward passes."""
-        config = self.config
+    ) -> tuple[list[list[Block]], Losses]:
+        """Blocks of every shape, off the same forward passes, and the loss by position."""
+        config, losses = self.config, Losses()
         how = self.token_bytes, config.batch_tokens, self.limit
         if key.protocol == protocols.PREFIX:
             readings = protocols.readings(self.todo.data, [n for (n,) in shapes], config)
-            return score.score_together(self.model, encoding, readings, *how)
+            return score.score_together(self.model, encoding, readings, *how, losses.add)[
+                1:
+            ], losses
         windows = protocols.read(key.protocol, self.todo.data, key.shape, config)
-        return [score.score(self.model, encoding, windows, *how, config.draws)]
+        blocks = score.score(self.model, encoding, windows, *how, config.draws, losses.add)
+        return [blocks], losses
 
     def _has_positions(self, encoding: PositionalEncoding, shape: Shape) -> bool:
         """Whether sampler and encoding are defined for a text, picture or clip of this shape."""

@@ -28,6 +28,8 @@ class Cell:
 
     status: str
     blocks: list[Block] = field(default_factory=list)
+    #: see posbench.evaluate.positions.Losses.buckets
+    positions: list[list[float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

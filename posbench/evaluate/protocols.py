@@ -63,29 +63,29 @@ def read(
         return windows.sliding_windows(data, length, stride(config, length), config.docs)
     if protocol == STRIDE1:
         return windows.stride1_windows(data, length, config.docs, config.blocks)
-    return readings(data, [length], config)[0]
+    return readings(data, [length], config)[-1]
 
 
 def readings(
     data: Dataset | GridDataset, lengths: Sequence[int], config: EvalConfig
 ) -> list[Iterator[Window]]:
-    """Windows of `prefix`, one reading for each length: equal inputs, other scored positions.
+    """Windows of `prefix`: equal inputs, other scored positions.
 
-    The inputs are as many tokens of the whole window as the longest of `lengths` needs.
+    The first reading scores every position, for the loss by position; then there is one for each
+    length. The inputs are as many tokens of the whole window as the longest of `lengths` needs.
     """
     assert config.lengths is not None and isinstance(data, Dataset)
     whole, reach = max(config.lengths), max(lengths)
 
-    def one(length: int) -> Iterator[Window]:
+    def one(length: int, n: int) -> Iterator[Window]:
         for window in windows.target_windows(data, whole, config.docs, config.blocks):
-            yield _prefix(window, length, reach)
+            yield _prefix(window, length, reach, n)
 
-    return [one(length) for length in lengths]
+    return [one(reach, reach), *(one(length, data.targets.scored) for length in lengths)]
 
 
-def _prefix(window: Window, length: int, reach: int) -> Window:
-    """The first `reach` tokens of a window, scored where `length` tokens end."""
-    n = len(window.scored)
+def _prefix(window: Window, length: int, reach: int, n: int) -> Window:
+    """The first `reach` tokens of a window; scored are the last `n` of its first `length`."""
     following = np.append(window.inputs, window.labels[-1:])
     scored = np.arange(length - n, length)
     end = window.end - len(window.inputs) + length

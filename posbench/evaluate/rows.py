@@ -10,7 +10,7 @@ import pandas as pd
 
 from posbench import grid
 from posbench.data.dataset import Dataset
-from posbench.evaluate import protocols, references, statistics
+from posbench.evaluate import positions, protocols, references, statistics
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan, gate_contexts
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic
@@ -39,6 +39,7 @@ class Table:
 
     lengths: pd.DataFrame
     blocks: pd.DataFrame
+    positions: pd.DataFrame
     gate: dict[str, Any]
     interval_over: str
 
@@ -69,7 +70,7 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
         )
     # as objects: a refusal, which has no counts, must not make 3 documents 3.0 in other rows
     table = pd.DataFrame(made, columns=COLUMNS, dtype=object)
-    return Table(table, _block_table(todo, cells), gate, over)
+    return Table(table, _block_table(todo, cells), positions.table(todo, cells), gate, over)
 
 
 def units(blocks: list[Block], over: str) -> tuple[np.ndarray, np.ndarray]:
@@ -219,6 +220,7 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
 
 
 def write(table: Table, folder: Path) -> None:
-    """lengths.csv and blocks.csv, floats at full precision."""
+    """lengths.csv, blocks.csv and positions.csv, floats at full precision."""
+    write_atomic(folder / positions.FILE, table.positions.to_csv(index=False))
     write_atomic(folder / BLOCKS, table.blocks.to_csv(index=False))
     write_atomic(folder / LENGTHS, table.lengths.to_csv(index=False))

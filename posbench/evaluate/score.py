@@ -5,7 +5,7 @@ layer. Shapes: B batch, T length of the windows of a batch, S scored positions, 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from posbench.model import Decoder
 LOGIT_ROWS = 2048
 #: windows of equal inputs, which share one forward pass
 Pass = tuple[Window, ...]
+#: is told what the first reading gives: scored positions [S] and their nats [B, S], float64
+Watch = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 @dataclass
@@ -123,6 +125,7 @@ def score(
     batch_tokens: int,
     limit: float,
     draws: int = 1,
+    watch: Watch | None = None,
 ) -> list[Block]:
     """Blocks in the order of the windows; windows of the same (document, block) are summed.
 
@@ -130,7 +133,7 @@ def score(
     Where test positions are drawn at random, nats are the mean over `draws` draws.
     Raises OutOfMemory. Nats may come out infinite or NaN: the caller decides what that means.
     """
-    (blocks,) = _blocks(model, posenc, [windows], token_bytes, batch_tokens, limit, draws)
+    (blocks,) = _blocks(model, posenc, [windows], token_bytes, batch_tokens, limit, draws, watch)
     return blocks
 
 
@@ -141,13 +144,14 @@ def score_together(
     token_bytes: Any,
     batch_tokens: int,
     limit: float,
+    watch: Watch | None = None,
 ) -> list[list[Block]]:
     """As `score`, for several readings of equal inputs off one forward pass.
 
     Each scores consecutive positions, the last reading those at the end of the inputs. What one
     gives does not depend on the others.
     """
-    return _blocks(model, posenc, readings, token_bytes, batch_tokens, limit)
+    return _blocks(model, posenc, readings, token_bytes, batch_tokens, limit, watch=watch)
 
 
 @torch.inference_mode()
@@ -159,6 +163,7 @@ def _blocks(
     batch_tokens: int,
     limit: float,
     draws: int = 1,
+    watch: Watch | None = None,
 ) -> list[list[Block]]:
     """Blocks of every reading."""
     device = next(model.parameters()).device
@@ -180,8 +185,11 @@ def _blocks(
             if isinstance(error, MemoryError) or _is_allocation(error):
                 raise OutOfMemory from None
             raise
+        if watch is not None:
+            watch(scored[0], nats[0])
         for reading, blocks in enumerate(found):
-            for each, value, label in zip(batch, nats[reading], labels[reading], strict=True):
+            sums = nats[reading].sum(1).tolist()
+            for each, value, label in zip(batch, sums, labels[reading], strict=True):
                 window = each[reading]
                 key = window.document, window.block
                 block = blocks.setdefault(key, Block(*key, window.end, 0.0, 0, 0))
@@ -200,12 +208,12 @@ def _nats(
     labels: Sequence[torch.Tensor],
     scored: Sequence[torch.Tensor],
     draws: int = 1,
-) -> list[list[float]]:
-    """Summed nats of every window of a batch, for each reading; the mean over draws of positions.
+) -> list[torch.Tensor]:
+    """Nats [B, S] of a batch, float64, for each reading; the mean over draws of positions.
 
     A reading is scored positions [S] with their labels [B, S].
     """
-    total = torch.zeros(len(scored), len(inputs), dtype=torch.float64)
+    total = [torch.zeros(part.shape, dtype=torch.float64) for part in labels]
     rows = max(1, LOGIT_ROWS // len(inputs))
     draws = draws if model.sampler.random_test else 1
     for draw in range(draws):
@@ -217,8 +225,8 @@ def _nats(
                 loss = F.cross_entropy(
                     logits.flatten(0, 1), wanted[:, j : j + rows].flatten(), reduction="none"
                 )
-                total[i] += loss.double().cpu().unflatten(0, (len(inputs), -1)).sum(1)
-    return [[float(t) / draws for t in reading] for reading in total]
+                total[i][:, j : j + rows] += loss.double().cpu().unflatten(0, (len(inputs), -1))
+    return [nats / draws for nats in total]
 
 
 def _streams(

@@ -66,9 +66,13 @@ class RescaleStack(Rescale):
         """The product of the parts' numbers."""
         return math.prod(rule.scale(train_length, test_length) for rule in self.parts)
 
+    def acting(self) -> dict[str, str]:
+        return {rule.acts_on: rule.label for rule in self.parts}
+
     def applied(
         self, encoding: PositionalEncoding, train_length: int, test_length: int
     ) -> PositionalEncoding:
+        self.refuse_trained(encoding)
         # frequencies last: a rule that takes them from each query's own length wraps all the rest
         for rule in sorted(self.parts, key=lambda rule: rule.acts_on == "frequencies"):
             encoding = rule.applied(encoding, train_length, test_length)

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from posbench.data import cache, pinned, targets, tokenizer, windows
 from posbench.data.corpora.base import Corpus, Document, content_hash
 from posbench.data.corpora.task import Task
 from posbench.data.split import Split, split
-from posbench.data.targets import Targets
+from posbench.data.targets import SHORTEST, Targets
 from posbench.data.tokenizer import Ids, Tokenizer
 from posbench.data.windows import Tokens, Window
 from posbench.errors import ConfigError, DataError
 from posbench.grid import Shape
+from posbench.settings import positive
 
 if TYPE_CHECKING:
     from posbench.data.grids import GridDataset
@@ -54,6 +55,9 @@ class Dataset:
     content_sha256: str
     split: dict[str, Any]
 
+    #: shortest test length
+    shortest: ClassVar[int] = SHORTEST
+
     @property
     def alphabet(self) -> str:
         """Name of the vocabulary: that of the tokenizer."""
@@ -83,6 +87,7 @@ class Dataset:
         """The test lengths that are asked for, as shapes (T,), ascending; none where left open."""
         if given is not None:
             raise ConfigError(f"eval.shapes: data={self.name} is text; use eval.lengths=[128,1024]")
+        positive({"eval.lengths": min(lengths or [self.shortest])}, least=self.shortest)
         return [(length,) for length in lengths or []]
 
     def reaches(self, shape: Shape) -> bool:

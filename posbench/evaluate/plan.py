@@ -11,6 +11,7 @@ from posbench import model as models
 from posbench.data.dataset import Dataset
 from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
+from posbench.data.tasks import TaskDataset
 from posbench.errors import ConfigError, DataError, UnsupportedRescale
 from posbench.evaluate import protocols
 from posbench.evaluate.score import Block
@@ -51,7 +52,7 @@ class Plan:
     """An evaluation of one run that was checked and can start."""
 
     run: runs.Run
-    data: Dataset | GridDataset
+    data: Dataset | GridDataset | TaskDataset
     #: (rescaling, protocol) of the rows, in the order given
     rows: list[tuple[Rescale, str]]
     #: with lengths and blocks filled in
@@ -77,10 +78,15 @@ class Plan:
             chosen = [[d.id, self.data.targets.longest] for d in documents]
         else:
             chosen = [[d.id, *(e - before for e in d.ends[: self.eval.blocks])] for d in documents]
-        return self._hash(chosen)
+        return self._hash([length, chosen] if protocol == protocols.GENERATED else chosen)
 
     def windows_hash(self, protocol: str) -> str:
-        """Hash of the windows that all lengths are read off; empty where each has its own."""
+        """What stands for the targets where each length has others; empty where all have the same.
+
+        Of `prefix` the windows that all lengths are read off, of `generated` the task.
+        """
+        if protocol == protocols.GENERATED:
+            return self._hash([self.data.name, self.eval.docs])
         if protocol != protocols.PREFIX:
             return ""
         longest = grid.count(self.shapes[-1])
@@ -110,10 +116,12 @@ class Plan:
         """The cells of the references: contexts of the gate, crop, and T = L of each protocol.
 
         T = L of `prefix` belongs to the windows of the longest length: only if it is asked for.
-        Pictures and clips have T = L alone.
+        Pictures and clips have T = L alone, tasks none.
         """
         L, shape = self.train_length, self.train_shape
         if not self.fits(shape):
+            return []
+        if isinstance(self.data, TaskDataset):
             return []
         if isinstance(self.data, GridDataset):
             return [Key(PLAIN, protocols.SAME_TARGETS, shape)]
@@ -132,7 +140,12 @@ class Plan:
 
     def keys(self) -> list[Key]:
         """Every cell, in the order in which they are computed."""
-        return list(dict.fromkeys([*self.needed(), *self.wanted()]))
+        return list(dict.fromkeys([*self.needed(), *self.controls(), *self.wanted()]))
+
+    def controls(self) -> list[Key]:
+        """What rows of `repeat` are compared with: the same windows without the earlier copy."""
+        rows = [key for key in self.wanted() if key.protocol == protocols.REPEAT]
+        return [replace(key, protocol=protocols.SAME_TARGETS) for key in rows]
 
     def plugins(self) -> list[dict[str, str]]:
         """The plug-in files of the rescalings."""
@@ -177,11 +190,12 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
         with contextlib.suppress(UnsupportedRescale):
             rule.applied(encoding, L, L)
         rows.append((rule, sweep.eval.protocol))
+    only = data.protocol if isinstance(data, TaskDataset) else protocols.SAME_TARGETS
     for protocol in sorted({sweep.eval.protocol for sweep in sweeps}):
-        if isinstance(data, GridDataset) and protocol != protocols.SAME_TARGETS:
-            raise ConfigError(
-                f"eval.protocol={protocol}: data={data.name} has {protocols.SAME_TARGETS} only"
-            )
+        if not isinstance(data, Dataset) and protocol != protocols.SAME_TARGETS:
+            raise ConfigError(f"eval.protocol={protocol}: data={data.name} has {only} only")
+    if isinstance(data, TaskDataset):
+        rows = [(rule, only) for rule, _ in rows]
     made = Plan(run, data, rows, *_filled(sweeps[0].eval, run, data), encoding.on_a_grid)
     _check_sliding(made)
     return made
@@ -211,15 +225,16 @@ def _check_sliding(todo: Plan) -> None:
 
 
 def _filled(
-    config: EvalConfig, run: runs.Run, data: Dataset | GridDataset
+    config: EvalConfig, run: runs.Run, data: Dataset | GridDataset | TaskDataset
 ) -> tuple[EvalConfig, list[Shape]]:
     """Evaluation settings with nothing left open, and the test shapes, checked against the data."""
     devices.pick(config.device, "eval.device")
     targets = data.targets
     shapes = data.test_shapes(config.shapes, config.lengths)
-    if isinstance(data, Dataset):
+    if not isinstance(data, GridDataset):
         L = run.config.train.seq_len
-        shapes = shapes or [(n,) for n in protocols.default_lengths(L, targets.longest)]
+        default = protocols.default_lengths(L, targets.longest, data.shortest)
+        shapes = shapes or [(n,) for n in default]
         if not shapes:
             raise DataError(f"eval.lengths: {run.path} has only {targets.longest} held-out tokens")
         if max(shapes) > (targets.longest,):
@@ -235,6 +250,6 @@ def _filled(
             f"eval.blocks={config.blocks}: the targets hold {targets.blocks} blocks a document"
         )
     config = replace(config, blocks=config.blocks or data.blocks)
-    if isinstance(data, Dataset):
+    if not isinstance(data, GridDataset):
         return replace(config, lengths=[n for (n,) in shapes]), shapes
     return replace(config, shapes=[grid.text(shape) for shape in shapes]), shapes

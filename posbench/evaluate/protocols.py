@@ -17,6 +17,10 @@ prefix           each block of the frozen targets is read once, with `longest` t
                  row. Refused where the first T tokens of a longer sequence are not what they are
                  on their own: encodings or rescalings that depend on the total length, test
                  positions that are drawn at random or follow the length
+repeat           as same_targets, but what is scored has stood once before, at the start of the
+                 window (see posbench.data.repeat); the same_targets row is its control
+generated        of tasks alone: the instances of exactly T tokens (see posbench.data.tasks), whose
+                 answers are scored, other ones at every T
 stride1          the frozen targets, each token read with exactly T tokens before it; at the
                  training length this is the reference `crop`
 """
@@ -26,16 +30,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from posbench import grid
-from posbench.data import windows
+from posbench.data import repeat, windows
 from posbench.data.dataset import Dataset
 from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
+from posbench.data.tasks import TaskDataset
 from posbench.data.windows import Window
 from posbench.grid import Shape
 from posbench.settings import EvalConfig
 
 SAME_TARGETS, NONOVERLAPPING = "same_targets", "nonoverlapping"
 SLIDING, PREFIX = "sliding", "prefix"
+REPEAT, GENERATED = "repeat", TaskDataset.protocol
 STRIDE1 = "stride1"
 
 
@@ -50,11 +56,13 @@ def together(protocol: str, shape: Shape, shapes: Sequence[Shape]) -> list[Shape
 
 
 def read(
-    protocol: str, data: Dataset | GridDataset, shape: Shape, config: EvalConfig
+    protocol: str, data: Dataset | GridDataset | TaskDataset, shape: Shape, config: EvalConfig
 ) -> Iterator[Window]:
     """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open."""
-    if protocol == SAME_TARGETS:
+    if protocol in (SAME_TARGETS, GENERATED):
         return data.target_windows(shape, config.docs, config.blocks)
+    if protocol == REPEAT:
+        return repeat.repeated(data.target_windows(shape, config.docs, config.blocks))
     assert isinstance(data, Dataset)
     length = grid.count(shape)
     if protocol == NONOVERLAPPING:
@@ -67,7 +75,7 @@ def read(
 
 
 def readings(
-    data: Dataset | GridDataset, lengths: Sequence[int], config: EvalConfig
+    data: Dataset | GridDataset | TaskDataset, lengths: Sequence[int], config: EvalConfig
 ) -> list[Iterator[Window]]:
     """Windows of `prefix`: equal inputs, other scored positions.
 
@@ -94,13 +102,13 @@ def _prefix(window: Window, length: int, reach: int, n: int) -> Window:
 
 
 def mean_context(
-    protocol: str, data: Dataset | GridDataset, shape: Shape, config: EvalConfig
+    protocol: str, data: Dataset | GridDataset | TaskDataset, shape: Shape, config: EvalConfig
 ) -> float:
     """Mean number of tokens that a scored token is predicted from."""
     length = grid.count(shape)
     if protocol == STRIDE1:
         return float(length)
-    if protocol in (SAME_TARGETS, PREFIX):
+    if protocol in (SAME_TARGETS, PREFIX, REPEAT, GENERATED):
         return data.mean_context(shape)
     assert isinstance(data, Dataset)
     longest = data.targets.longest
@@ -118,7 +126,7 @@ def by_context(context: int) -> str:
     return SAME_TARGETS if context >= SHORTEST else STRIDE1
 
 
-def default_lengths(train_length: int, longest: int) -> list[int]:
+def default_lengths(train_length: int, longest: int, shortest: int = SHORTEST) -> list[int]:
     """1/2, 1, 2, 4, 8 and 16 times the training length, as far as the targets allow."""
     wanted = [train_length // 2, *(train_length * 2**k for k in range(5))]
-    return [t for t in wanted if SHORTEST <= t <= longest]
+    return [t for t in wanted if shortest <= t <= longest]

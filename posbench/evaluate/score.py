@@ -38,6 +38,10 @@ class Block:
     nats: float
     tokens: int
     bytes: int
+    #: tokens whose most likely prediction is right; the mean over draws
+    correct: float = 0.0
+    #: that of the window
+    distance: int | None = None
 
 
 class OutOfMemory(Exception):
@@ -180,7 +184,7 @@ def _blocks(
             raise OutOfMemory
         there = [part.to(device) for part in labels]
         try:
-            nats = _nats(model, posenc, inputs, batch[0][0].shape, there, scored, draws)
+            nats, right = _nats(model, posenc, inputs, batch[0][0].shape, there, scored, draws)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, MemoryError) or _is_allocation(error):
                 raise OutOfMemory from None
@@ -188,12 +192,14 @@ def _blocks(
         if watch is not None:
             watch(scored[0], nats[0])
         for reading, blocks in enumerate(found):
-            sums = nats[reading].sum(1).tolist()
-            for each, value, label in zip(batch, sums, labels[reading], strict=True):
+            sums = [part[reading].sum(1).tolist() for part in (nats, right)]
+            for each, value, hits, label in zip(batch, *sums, labels[reading], strict=True):
                 window = each[reading]
                 key = window.document, window.block
-                block = blocks.setdefault(key, Block(*key, window.end, 0.0, 0, 0))
+                new = Block(*key, window.end, 0.0, 0, 0, distance=window.distance)
+                block = blocks.setdefault(key, new)
                 block.nats += value
+                block.correct += hits
                 block.tokens += len(label)
                 block.bytes += int(token_bytes[label.numpy()].sum())
                 block.end = max(block.end, window.end)
@@ -208,12 +214,13 @@ def _nats(
     labels: Sequence[torch.Tensor],
     scored: Sequence[torch.Tensor],
     draws: int = 1,
-) -> list[torch.Tensor]:
-    """Nats [B, S] of a batch, float64, for each reading; the mean over draws of positions.
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Nats [B, S] of a batch, and 1 where the most likely token is right, for each reading.
 
-    A reading is scored positions [S] with their labels [B, S].
+    Float64, the mean over draws of positions. A reading is scored positions [S] with their labels
+    [B, S].
     """
-    total = [torch.zeros(part.shape, dtype=torch.float64) for part in labels]
+    total, right = ([torch.zeros(part.shape).double() for part in labels] for _ in range(2))
     rows = max(1, LOGIT_ROWS // len(inputs))
     draws = draws if model.sampler.random_test else 1
     for draw in range(draws):
@@ -222,11 +229,11 @@ def _nats(
         for i, (hidden, wanted) in enumerate(zip(streams, labels, strict=True)):
             for j in range(0, hidden.shape[1], rows):
                 logits = model.logits(hidden[:, j : j + rows]).float()
-                loss = F.cross_entropy(
-                    logits.flatten(0, 1), wanted[:, j : j + rows].flatten(), reduction="none"
-                )
+                labels_BS = wanted[:, j : j + rows]
+                loss = F.cross_entropy(logits.flatten(0, 1), labels_BS.flatten(), reduction="none")
                 total[i][:, j : j + rows] += loss.double().cpu().unflatten(0, (len(inputs), -1))
-    return [nats / draws for nats in total]
+                right[i][:, j : j + rows] += (logits.argmax(-1) == labels_BS).cpu()
+    return [nats / draws for nats in total], [hits / draws for hits in right]
 
 
 def _streams(

@@ -232,7 +232,8 @@ def _label(config: RunConfig, base: Run) -> str:
     sampler, length = model.build_sampler(config), config.train.seq_len
     if not sampler.consecutive or sampler.span(length) > length:
         options = settings.changed(config.positions)
-        words.append(".".join(f"{k}={_word(v)}" for k, v in options.items()).replace("name=", ""))
+        name = options.pop("name")
+        words.append(".".join([name, *(f"{k}={_word(v)}" for k, v in options.items())]))
     words = [word.replace("=", "").replace("#", "") for word in words]
     if not words and config.base.preset == first:
         words = ["tuned"]

@@ -63,7 +63,8 @@ def memory_needed(
     bias = 4 * config.n_heads * length
     chunk = batch * config.n_heads * attention.CHUNK_ROWS * 1024
     ctx = Context(model.sampler.consecutive)
-    acting = [posenc.for_layer(i)[0] for i in range(len(model.blocks))]
+    layers = [posenc.for_layer(i)[0] for i in range(len(model.blocks))]
+    acting = [m for e in layers for m in e.modules() if isinstance(m, PositionalEncoding)]
     if any(attention.written_out(e, ctx) for e in acting):
         chunk = 16 * max(attention.CHUNK_SCORES, batch * config.n_heads * length)
     if any("attend" in e.hooks for e in acting):  # keys turned anew, and what is made on the way

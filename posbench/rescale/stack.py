@@ -73,8 +73,10 @@ class RescaleStack(Rescale):
         self, encoding: PositionalEncoding, train_length: int, test_length: int
     ) -> PositionalEncoding:
         self.refuse_trained(encoding)
-        # frequencies last: a rule that takes them from each query's own length wraps all the rest
-        for rule in sorted(self.parts, key=lambda rule: rule.acts_on == "frequencies"):
+        # a rule that takes frequencies from each query's own length wraps all the rest, a window
+        # that too
+        last = {"frequencies": 1, "keys": 2}
+        for rule in sorted(self.parts, key=lambda rule: last.get(rule.acts_on, 0)):
             encoding = rule.applied(encoding, train_length, test_length)
         return encoding
 

@@ -277,6 +277,9 @@ class EvalConfig:
     window: int | None = None
     #: `sliding`: tokens that a window goes on by; null = half the window
     stride: int | None = None
+    #: folder of a run of the same model, data and number of tokens, trained at 4 L or so: what its
+    #: loss has below the crop is what there is to gain (column `headroom`)
+    long: str | None = _aside(None)
     #: draws that a row averages where positions are drawn at random in the test too
     draws: int = 5
     #: a row that would need more is refused; GiB; null = 80 % of what is free

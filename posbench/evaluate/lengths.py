@@ -10,7 +10,8 @@ the longest).
 import json
 import traceback
 from collections.abc import Callable, Hashable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from posbench.data.grids import GridDataset
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
 from posbench.evaluate import pictures, protocols, rows, score
-from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
+from posbench.evaluate.plan import LONG, PLAIN, Cell, Key, Plan
 from posbench.evaluate.positions import Losses
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
@@ -51,6 +52,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "shapes": [grid.text(shape) for shape in todo.shapes],
             "rescalings": {name: asdict(rule.config) for name, rule in todo.rules().items()},
             "plugins": todo.plugins(),
+            "long": todo.long.manifest["run_id"] if todo.long else None,
             "eval": asdict(todo.eval),
             "code": runs.code_version(),
             "environment": runs.environment(),
@@ -154,13 +156,17 @@ class _Scorer:
         #: what is known already: (protocol, length, signature of the encoding) -> its cell
         self.known: dict[Hashable, Cell] = {}
         for key, cell in cells.items():
-            self._remember({key: cell}, self.encoding(key))
+            if key.rule != LONG:
+                self._remember({key: cell}, self.encoding(key))
 
     def __call__(self, key: Key) -> dict[Key, Cell]:
         """A missing cell, and others that its forward passes gave.
 
         What cannot be scored is a status, never an exception.
         """
+        if key.rule == LONG:
+            found = self.long(replace(key, rule=PLAIN))
+            return {replace(k, rule=LONG): cell for k, cell in found.items()}
         encoding = self.encoding(key)
         if isinstance(encoding, str):
             return {key: Cell(encoding)}
@@ -170,6 +176,11 @@ class _Scorer:
         made = self._sweep(key, encoding)
         self._remember(made, encoding)
         return made
+
+    @cached_property
+    def long(self) -> "_Scorer":
+        """The run that was trained longer."""
+        return _Scorer(self.todo.of_long(), {})
 
     def _remember(self, made: dict[Key, Cell], encoding: PositionalEncoding | str) -> None:
         """Keep what an encoding gave, for cells that would measure the same."""

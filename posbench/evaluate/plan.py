@@ -13,7 +13,7 @@ from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
 from posbench.data.tasks import TaskDataset
 from posbench.errors import ConfigError, DataError, UnsupportedRescale
-from posbench.evaluate import protocols
+from posbench.evaluate import protocols, references
 from posbench.evaluate.score import Block
 from posbench.grid import Shape
 from posbench.rescale.base import Rescale
@@ -21,6 +21,10 @@ from posbench.settings import EvalConfig, SweepConfig
 
 #: the rescaling `none`: the trained model as it is
 PLAIN = "none"
+#: in the place of a rescaling: another run, trained at longer lengths, as it is
+LONG = "trained_long"
+#: tokens of context from which the unit b is counted
+CONTEXT = 16
 
 
 @dataclass
@@ -61,6 +65,8 @@ class Plan:
     shapes: list[Shape]
     #: the scheme is given coordinates
     on_a_grid: bool
+    #: the run that was trained longer, for the headroom
+    long: runs.Run | None = None
 
     @property
     def train_length(self) -> int:
@@ -126,7 +132,7 @@ class Plan:
         if isinstance(self.data, GridDataset):
             return [Key(PLAIN, protocols.SAME_TARGETS, shape)]
         keys = [Key(PLAIN, protocols.by_context(c), (c,)) for c in gate_contexts(L)]
-        keys.append(Key(PLAIN, protocols.STRIDE1, shape))
+        keys += [Key(PLAIN, protocols.STRIDE1, n) for n in ((CONTEXT,), shape)]
         if L >= SHORTEST:
             asked = sorted({protocol for _, protocol in self.rows})
             keys += [Key(PLAIN, p, shape) for p in asked if self._has_base(p)]
@@ -140,7 +146,20 @@ class Plan:
 
     def keys(self) -> list[Key]:
         """Every cell, in the order in which they are computed."""
-        return list(dict.fromkeys([*self.needed(), *self.controls(), *self.wanted()]))
+        return list(
+            dict.fromkeys([*self.needed(), *self.long_keys(), *self.controls(), *self.wanted()])
+        )
+
+    def long_keys(self) -> list[Key]:
+        """Cells of the headroom: past L, as far as the longer run was trained."""
+        last = self.long.config.train.seq_len if self.long else 0
+        shapes = {key.shape for key in self.wanted() if self.train_length < key.length <= last}
+        return [Key(LONG, protocols.SAME_TARGETS, shape) for shape in sorted(shapes)]
+
+    def of_long(self) -> "Plan":
+        """The longer run on the same targets, without rows."""
+        assert self.long is not None
+        return replace(self, run=self.long, rows=[], long=None)
 
     def controls(self) -> list[Key]:
         """What rows of `repeat` are compared with: the same windows without the earlier copy."""
@@ -162,6 +181,8 @@ class Plan:
             "eval": settings.changed(replace(self.eval, protocol=protocols.SAME_TARGETS)),
             "rows": [[settings.changed(rule.config), protocol] for rule, protocol in self.rows],
         }
+        if self.long is not None:
+            identity["long"] = self.long.manifest["weights_sha256"]
         if self.plugins():
             identity["plugins"] = self.plugins()
         return self.run.path / "evals" / settings.digest(identity)
@@ -196,7 +217,9 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
             raise ConfigError(f"eval.protocol={protocol}: data={data.name} has {only} only")
     if isinstance(data, TaskDataset):
         rows = [(rule, only) for rule, _ in rows]
-    made = Plan(run, data, rows, *_filled(sweeps[0].eval, run, data), encoding.on_a_grid)
+    config, shapes = _filled(sweeps[0].eval, run, data)
+    long = references.trained_long(run, config.long) if config.long else None
+    made = Plan(run, data, rows, config, shapes, encoding.on_a_grid, long)
     _check_sliding(made)
     return made
 

@@ -10,8 +10,8 @@ import pandas as pd
 
 from posbench import grid
 from posbench.data.dataset import Dataset
-from posbench.evaluate import distances, positions, protocols, references, statistics
-from posbench.evaluate.plan import PLAIN, Cell, Key, Plan, gate_contexts
+from posbench.evaluate import distances, positions, protocols, references, statistics, verdicts
+from posbench.evaluate.plan import CONTEXT, LONG, PLAIN, Cell, Key, Plan, gate_contexts
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic
 from posbench.rescale.base import Rescale
@@ -24,6 +24,7 @@ COLUMNS = [
     "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status", "dtype",
     "options", "base_nll", "ngram_nll", "stamp", "windows_hash", "train_shape", "test_shape",
     "stride", "accuracy", "exact", "control_nll", "repeat_gain", "repeat_lo", "repeat_hi",
+    *verdicts.COLUMNS,
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
@@ -56,7 +57,7 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
     for key in todo.wanted():
         rule, cell = rules[key.rule], cells[key]
         scale = _scale(todo, rule, key)
-        made.append(
+        row = (
             _facts(todo, key)
             | {
                 "rescale": rule.name,
@@ -69,6 +70,9 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
             }
             | (_measured(todo, cells, key, over) if cell.status == "ok" else {})
         )
+        if cell.status == "ok" and verdicts.may_have_one(row, gate["passed"]):
+            row["verdict"] = verdicts.verdict(row)
+        made.append(row)
     # as objects: a refusal, which has no counts, must not make 3 documents 3.0 in other rows
     table = pd.DataFrame(made, columns=COLUMNS, dtype=object)
     by_place = positions.table(todo, cells), distances.table(todo, cells)
@@ -124,6 +128,7 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
         )
         row["gain"] = row["crop_nll"] - nll
         _, row["gain_lo"], row["gain_hi"] = statistics.interval(reference - means)
+        row |= _judged(cells, key, means, reference, over)
     control = cells.get(Key(key.rule, protocols.SAME_TARGETS, key.shape))
     if key.protocol == protocols.REPEAT and control is not None and control.status == "ok":
         reference, _ = units(control.blocks, over)
@@ -133,6 +138,19 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
         row["repeat_gain"] = row["control_nll"] - nll
         _, row["repeat_lo"], row["repeat_hi"] = statistics.interval(reference - means)
     return row
+
+
+def _judged(
+    cells: dict[Key, Cell], key: Key, means: np.ndarray, crop: np.ndarray, over: str
+) -> dict[str, Any]:
+    """Gain in units of b, headroom and share; not of `repeat`, whose tokens stand there twice."""
+    short = cells.get(Key(PLAIN, protocols.STRIDE1, (CONTEXT,)))
+    if key.protocol == protocols.REPEAT or short is None or short.status != "ok":
+        return {}
+    b = float((units(short.blocks, over)[0] - crop).mean())
+    cell = cells.get(Key(LONG, protocols.SAME_TARGETS, key.shape))
+    long = units(cell.blocks, over)[0] if cell is not None and cell.status == "ok" else None
+    return verdicts.measured(means, crop, b, long)
 
 
 def _scale(todo: Plan, rule: Rescale, key: Key) -> float:
@@ -213,13 +231,15 @@ def _stamp(todo: Plan, gate: dict[str, Any]) -> str:
 def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     """Nats and counts of every scored block.
 
-    The crop reference has protocol `crop`, what rows of `repeat` are compared with `control`.
+    The crop reference has protocol `crop`, the run that was trained longer `trained_long`, what
+    rows of `repeat` are compared with `control`.
     """
     rules = todo.rules()
     crop = Key(PLAIN, protocols.STRIDE1, todo.train_shape)
     shown = [(key, key.protocol) for key in todo.wanted()] + (
         [(crop, "crop")] if crop in cells else []
     )
+    shown += [(key, LONG) for key in todo.long_keys()]
     shown += [(key, "control") for key in todo.controls()]
     found = []
     for key, protocol in shown:

@@ -16,7 +16,8 @@ of it. The kernel follows from the hooks that the encoding defines:
 - positions to rotate by that follow the queries, one region a chunk: the same, turned chunk by
   chunk;
 - a bias of the key less the query's own: `_keyed`, fused, every chunk in two parts (see there);
-- any other bias that the positions alone decide: `_masked`, fused, laid out chunk by chunk;
+- any other bias that the positions alone decide, and keys that are not seen: `_masked`, fused, laid
+  out chunk by chunk;
 - everything else: `_chunks`, the formula written out, in chunks of queries that hold a bounded
   number of scores, in float32 or better.
 
@@ -80,7 +81,7 @@ def attend(
         if out is not None:
             return out
     if written_out(encoding, ctx):
-        kernel = _chunks if needs - {"pair_bias"} else _masked
+        kernel = _chunks if needs - {"pair_bias", "visible"} else _masked
         return kernel(encoding, q, k, v, q_pos, k_pos, ctx)
     q, k = encoding.rotate(q, k, q_pos, k_pos, ctx)
     return _fused(encoding, _scaled(encoding, q, q_pos, ctx), k, v, k.shape[2], ctx)
@@ -334,7 +335,7 @@ def _masked(
     k_pos: Tensor,
     ctx: "Context",
 ) -> Tensor:
-    """Fused attention over chunks of queries, whose biases are laid out as a mask.
+    """Fused attention over chunks of queries; their biases and what they see are laid out.
 
     The layers of a pass share the masks where there are few.
     """
@@ -350,9 +351,8 @@ def _masked(
         at = q_pos[:, part], k_pos[:, :end]
 
         def build(at: tuple[Tensor, Tensor] = at) -> tuple[Tensor, Any]:
-            first, *others = _biases(encoding, at, None, ctx)
-            seen = seen_keys(encoding, *at, ctx)
-            mask = sum(others, first).to(kind).masked_fill(~seen, -math.inf)
+            bias = sum(_biases(encoding, at, None, ctx), q.new_zeros(1, 1, 1, 1)).to(kind)
+            mask = torch.where(seen_keys(encoding, *at, ctx), bias, -math.inf)
             # kept with the mask, so that no other object can get their ids within the pass
             return mask, (encoding, k_pos)
 

@@ -14,12 +14,19 @@ from posbench.show.keys import DTYPES, GROUPS, PARTIAL, Keys
 from posbench.show.options import options
 
 #: config groups of `posbench train`
-TRAINED = ["posenc", "positions", "data", "model", "optimizer", "experiment"]
+TRAINED = ["posenc", "positions", "data", "model", "optimizer", "experiment", "rescale"]
+#: fields of a run's settings that are not for typing
+_MADE = ("base", "preset")
 
 
 def train(ctx: Any, args: list[str], incomplete: str) -> list[str]:
-    """Overrides of `posbench train`."""
-    return _overrides(TRAINED, _keys(settings.RunConfig), _typed(ctx), incomplete)
+    """Overrides of `posbench train`; after `init=`, runs."""
+    typed, (key, equals, begun) = _typed(ctx), incomplete.partition("=")
+    if key == "init" and equals:
+        return [f"init={place}" for place in _run_folders() if place.startswith(begun)]
+    if typed[-1:] == ["init"] or typed[-2:] == ["init", "="]:  # bash: `init=` is a word or two
+        return [place for place in _run_folders() if place.startswith(incomplete)]
+    return _overrides(TRAINED, _keys(settings.RunConfig), typed, incomplete)
 
 
 def bench(ctx: Any, args: list[str], incomplete: str) -> list[str]:
@@ -73,8 +80,12 @@ def runs(ctx: Any, args: list[str], incomplete: str) -> list[str]:
         return []
     folder = Path("runs")
     names = [p.name for p in folder.glob("[!.]*") if p.is_dir()] if folder.is_dir() else []
-    found = [str(p.parent) for p in folder.glob("*/*/manifest.json")] if folder.is_dir() else []
-    return [n for n in sorted([*names, *found]) if n.startswith(incomplete)]
+    return [n for n in sorted([*names, *_run_folders()]) if n.startswith(incomplete)]
+
+
+def _run_folders() -> list[str]:
+    """Folders of runs below `runs`."""
+    return sorted(str(p.parent) for p in Path("runs").glob("*/*/manifest.json"))
 
 
 def _typed(ctx: Any) -> list[str]:
@@ -90,7 +101,7 @@ def _keys(schema: Any, prefix: str = "") -> list[str]:
         kind = f.default_factory
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             keys += _keys(kind, f"{prefix}{f.name}.")
-        else:
+        elif f.name not in _MADE:
             keys.append(prefix + f.name)
     return keys
 

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from posbench import console, machine, plugins, registry, runs
+from posbench import console, finetune, machine, plugins, registry, runs
 from posbench.errors import ConfigError, PosbenchError, RunError
 from posbench.settings import RunConfig, SweepConfig, run_id
 
@@ -98,11 +98,17 @@ def prepare(cfg: DictConfig, preset: str) -> Prepared:
     from posbench import devices, model
 
     config = run_config(cfg, preset)
-    encoding = model.build_posenc(config)
+    base = finetune.base_of(config) if config.base else None
+    finetune.check_options(config)
+    encoding = model.build_posenc(replace(config, rescale=None))
     if preset == encoding.name:
         config.preset = encoding.label  # says what a combined scheme consists of
     devices.pick(config.train.device, "train.device")
-    data = _dataset(OmegaConf.to_yaml(OmegaConf.structured(config.data), sort_keys=True))
+    if base is None:
+        data = _dataset(OmegaConf.to_yaml(OmegaConf.structured(config.data), sort_keys=True))
+    else:
+        data = finetune.load_dataset(config, base)
+        finetune.settle(config, base, data)
     data.validation_windows(config.shape, 1)
     data.training_batch(config.shape, 1, 0, 0)
     config.data = registry.get("data", config.data.name).located(config.data)
@@ -137,7 +143,7 @@ def train_job(cfg: DictConfig) -> Outcome:
         return Outcome(folder, "failed", message=str(error))
     if done is not None:
         return Outcome(folder, "reused", done.manifest.get("val_loss"))
-    argv = ["posbench", "train", *hydra.overrides.task]
+    argv = ["posbench", "train", *finetune.typed(hydra.overrides.task, ready.config)]
     alone = hydra.runtime.choices["hydra/launcher"] == "basic"
     if not alone and ready.config.train.threads == "auto":
         together = int(hydra.launcher.get("n_jobs") or 1)

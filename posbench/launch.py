@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from posbench import jobs, machine, registry, settings, threads
+from posbench import finetune, jobs, machine, registry, settings, threads
 from posbench.errors import ConfigError
 from posbench.overrides import items, word, written
 from posbench.parts import plainly
@@ -159,9 +159,7 @@ def _train_configs(
     hydra: Any, overrides: Sequence[str], multirun: bool
 ) -> list[tuple[DictConfig, str]]:
     parsed = _parse(overrides, hydra)
-    for override in parsed:
-        if override.key_or_group.split(".")[0] in ("rescale", "eval"):
-            raise ConfigError(f"{override.input_line}: an option of posbench eval-lengths")
+    _check_train_keys(parsed)
     if not multirun:
         for override in parsed:
             if override.is_sweep_override():
@@ -178,6 +176,20 @@ def _train_configs(
         cfg = _compose(TRAIN, one)
         found.append((_task(cfg), str(cfg.hydra.runtime.choices["posenc"])))
     return found
+
+
+def _check_train_keys(parsed: list[Override]) -> None:
+    """Refuse what is no option of training, or of a run that begins from nothing."""
+    from_run = any(override.key_or_group == "init" for override in parsed)
+    for override in parsed:
+        group = override.key_or_group.split(".")[0]
+        if group == "eval" or (group == "rescale" and not from_run):
+            more = "; in training it needs init=RUN" if group == "rescale" else ""
+            raise ConfigError(f"{override.input_line}: an option of posbench eval-lengths{more}")
+        if group in ("base", finetune.GROUP):
+            raise ConfigError(f"{override.input_line}: set by init=RUN")
+        if override.key_or_group == "rescale" and isinstance(override.value(), list):
+            raise ConfigError(f"{override.input_line}: one option only; several need commas and -m")
 
 
 def _expand(parsed: list[Override]) -> list[list[str]]:
@@ -308,6 +320,8 @@ def opened(overrides: Sequence[str], hydra: Any) -> list[str]:
         key = override.key_or_group
         if key == "posenc" and override.value_type == ValueType.GLOB_CHOICE_SWEEP:
             found.append(_globbed(override, [o for o in parsed if o is not override]))
+        elif key == "init" and override.value() is not None:
+            found.append(_from_runs(override, parsed))
         elif not key.startswith("posenc.options") or override.is_delete():
             found.append(text)
         elif not override.is_sweep_override() and isinstance(override.value(), dict):
@@ -315,6 +329,26 @@ def opened(overrides: Sequence[str], hydra: Any) -> list[str]:
         else:
             found.append(f"++{text.lstrip('+')}")
     return found
+
+
+def _from_runs(init: Override, parsed: list[Override]) -> str:
+    """The option of `base_run` that stands for `init=RUN`, with the run's settings, in the store.
+
+    Several with a comma between them for a sweep.
+    """
+    given = [o.key_or_group for o in parsed]
+    roots = [o.value() for o in parsed if o.key_or_group == "runs_root"]
+    swept = init.is_sweep_override()
+    values = list(init.sweep_string_iterator()) if swept else [str(word(init.value()))]
+    options = []
+    for value in values:
+        run = finetune.find(value.strip("'\""), str(word(roots[-1])) if roots else "runs")
+        node = finetune.inherited(run, given)
+        options.append(settings.digest(node))
+        ConfigStore.instance().store(
+            group=finetune.GROUP, name=options[-1], node=node, package="_global_"
+        )
+    return f"{finetune.GROUP}={','.join(options)}"
 
 
 def _globbed(schemes: Override, others: list[Override]) -> str:

@@ -25,6 +25,7 @@ from posbench.errors import ConfigError, RunError
 from posbench.flops import mlp_width
 from posbench.grid import Shape
 from posbench.positions.base import PositionSampler
+from posbench.rescale.base import Rescale
 from posbench.seeds import seeded
 from posbench.settings import ModelConfig, RunConfig, geometry
 
@@ -236,7 +237,10 @@ def build_posenc(config: RunConfig) -> PositionalEncoding:
             f"positions={sampler.name} draws positions of one axis; use positions=standard with "
             f"posenc={encoding.name} on data={config.data.name}"
         )
-    return encoding
+    if config.rescale is None:
+        return encoding
+    rule: Rescale = registry.get("rescale", config.rescale.name)(config.rescale)
+    return rule.trained_into(encoding, config.first_length, sampler.target)
 
 
 def tied(config: RunConfig) -> list[Tied]:

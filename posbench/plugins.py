@@ -16,7 +16,7 @@ from posbench.settings import RunConfig
 
 def used(config: RunConfig) -> list[dict[str, str]]:
     """File name and hash of every plug-in that a run's settings name."""
-    groups = ("posenc", "positions", "data")
+    groups = ("posenc", "positions", "data", "rescale")
     return [found for g in groups for found in named(g, getattr(config, g))]
 
 

@@ -151,6 +151,9 @@ def rebuild(stored: dict[str, Any], where: Path) -> RunConfig:
         for group in ("posenc", "positions", "data"):
             cls = registry.get(group, stored[group]["name"])
             base[group] = OmegaConf.structured(cls.Config)
+        if stored.get("rescale"):
+            cls = registry.get("rescale", stored["rescale"]["name"])
+            base["rescale"] = OmegaConf.structured(cls.Config)
         config = OmegaConf.to_object(OmegaConf.merge(base, OmegaConf.create(stored)))
     except (ConfigError, OmegaConfBaseException, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]

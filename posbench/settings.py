@@ -20,7 +20,7 @@ from posbench.errors import ConfigError
 SCHEMA = 1
 TIERS = ("smoke", "demo", "evidence", "paper")
 STYLES = ("llama", "gpt2")
-PROTOCOLS = ("same_targets", "nonoverlapping", "prefix")
+PROTOCOLS = ("same_targets", "nonoverlapping", "sliding", "prefix", "repeat")
 PRECISIONS = ("float32", "bf16")
 COMPILE = ("auto", "true", "false")
 
@@ -110,6 +110,10 @@ class TrainConfig:
     #: windows of the validation loss, and how often it is taken
     val_windows: int = 128
     val_every: int = _aside(200)
+    #: of a fine-tuning: the length whose loss is logged as it goes, and how often; null = what its
+    #: positions prepare for
+    target: int | None = None
+    target_every: int = _aside(10)
     log_every: int = _aside(10)
     checkpoint_every: int = _aside(200)
     #: auto, cpu, cuda or mps
@@ -128,6 +132,7 @@ class TrainConfig:
                 "train.batch_size": self.batch_size,
                 "train.val_windows": self.val_windows,
                 "train.val_every": self.val_every,
+                "train.target_every": self.target_every,
                 "train.log_every": self.log_every,
                 "train.checkpoint_every": self.checkpoint_every,
             }
@@ -136,7 +141,7 @@ class TrainConfig:
             raise ConfigError(f"train.threads={self.threads}: a whole number, auto or null")
         if isinstance(self.threads, int):
             positive({"train.threads": self.threads})
-        positive({"train.seq_len": self.seq_len}, least=8)
+        positive({"train.seq_len": self.seq_len, "train.target": self.target}, least=8)
         for name in ("lr", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -174,8 +179,27 @@ class OptimizerConfig:
 
 
 @dataclass
+class BaseRun:
+    """What a fine-tuning keeps of the finished run that it goes on from."""
+
+    weights_sha256: str
+    #: L of the run that began from nothing: what its scheme and every rescaling go by
+    train_length: int
+    #: that run's `Geometry.span`
+    span: int
+    #: steps taken up to here, all legs together: the batches go on from there
+    steps: int
+    run_id: str = _aside("")
+    #: what tables call the run that began from nothing
+    preset: str = _aside("")
+
+
+@dataclass
 class RunConfig:
-    """One training run. `posenc`, `positions` and `data` hold the Config of a registered class."""
+    """One training run. `posenc`, `positions` and `data` hold the Config of a registered class.
+
+    A fine-tuning also has a `base`, and in `rescale` the Config of the rescaling it trains under.
+    """
 
     posenc: Any = dataclasses.MISSING
     positions: Any = dataclasses.MISSING
@@ -183,8 +207,12 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    rescale: Any = None
+    base: BaseRun | None = None
     seed: int = 0
     tier: str = "demo"
+    #: folder of the finished run to go on from, which fills in `base`
+    init: str | None = _aside(None)
     #: runs are kept below <runs_root>/<name>/
     name: str = _aside("default")
     runs_root: str = _aside("runs")
@@ -197,6 +225,16 @@ class RunConfig:
     def shape(self) -> tuple[int, ...]:
         """Extent of a training example along each axis: (L,) for text."""
         return tuple(getattr(self.data, "shape", None) or (self.train.seq_len,))
+
+    @property
+    def first_length(self) -> int:
+        """L of the training that began from nothing: this one's, unless it is a fine-tuning."""
+        return self.base.train_length if self.base else self.train.seq_len
+
+    @property
+    def steps_before(self) -> int:
+        """Steps of earlier runs that this one goes on from."""
+        return self.base.steps if self.base else 0
 
     def __post_init__(self) -> None:
         one_of("tier", self.tier, TIERS)
@@ -241,6 +279,13 @@ class EvalConfig:
     #: many as the targets hold
     blocks: int | None = None
     protocol: str = "same_targets"
+    #: `sliding` has this window alone, in tokens; null = one for each test length
+    window: int | None = None
+    #: `sliding`: tokens that a window goes on by; null = half the window
+    stride: int | None = None
+    #: folder of a run of the same model, data and number of tokens, trained at 4 L or so: what its
+    #: loss has below the crop is what there is to gain (column `headroom`)
+    long: str | None = _aside(None)
     #: draws that a row averages where positions are drawn at random in the test too
     draws: int = 5
     #: a row that would need more is refused; GiB; null = 80 % of what is free
@@ -256,6 +301,7 @@ class EvalConfig:
             {
                 "eval.docs": self.docs,
                 "eval.blocks": self.blocks,
+                "eval.stride": self.stride,
                 "eval.draws": self.draws,
                 "eval.batch_tokens": self.batch_tokens,
                 "eval.threads": self.threads,
@@ -263,11 +309,12 @@ class EvalConfig:
         )
         if self.memory_limit is not None and not self.memory_limit > 0:
             raise ConfigError(f"eval.memory_limit={self.memory_limit}: must be above 0 (GiB)")
+        positive({"eval.window": self.window}, least=64)
         if self.lengths is not None:
             if not self.lengths:
                 raise ConfigError("eval.lengths=[]: give at least one length")
             for length in self.lengths:
-                positive({"eval.lengths": length}, least=64)
+                positive({"eval.lengths": length})
             self.lengths = sorted(set(self.lengths))
 
 
@@ -326,13 +373,17 @@ class Geometry:
 
 
 def geometry(config: RunConfig, span: int = 0) -> Geometry:
-    """The geometry that a run's settings describe; `span` as its sampler gives it."""
+    """The geometry that a run's settings describe; `span` as its sampler gives it.
+
+    A fine-tuning has that of the run it goes on from, since its weights go by that.
+    """
     m, largest = config.model, getattr(config.data, "largest", config.shape)
     growing = tuple(T > L for L, T in zip(config.shape, largest, strict=True))
     growing = growing if len(growing) > 1 else ()
-    return Geometry(
-        m.d_model, m.n_heads, m.n_layers, config.train.seq_len, span, config.shape, growing
-    )
+    length, shape = config.first_length, config.shape
+    if config.base:
+        span, shape = config.base.span, shape if len(shape) > 1 else (length,)
+    return Geometry(m.d_model, m.n_heads, m.n_layers, length, span, shape, growing)
 
 
 def check_name(option: str, value: str) -> None:

@@ -155,6 +155,7 @@ class Stepper:
     def _batch(self, data: Dataset, step: int) -> Batch:
         """Inputs, labels [B, L] and positions [B or 1, L, A] of a step."""
         train, seed = self.config.train, self.config.seed
+        step += self.config.steps_before
         shape = self.config.shape
         whole = data.training_batch(shape, train.batch_size, seed, step)
         rank, world = self.accelerator.process_index, self.accelerator.num_processes

@@ -10,7 +10,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -18,10 +18,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from posbench import devices, optim, plugins, runs, threads
+from posbench import devices, finetune, optim, plugins, runs, threads
 from posbench import model as models
+from posbench.data import tasks
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError, RunError, TrainingFailed
+from posbench.extension import Extension, Losses
 from posbench.settings import RunConfig, TrainConfig
 from posbench.step import Stepper
 from posbench.trainlog import JsonLines
@@ -72,7 +74,8 @@ def run(
                 raise RunError(f"{out}: holds a run of other settings")
             if before.get("data") != runs.facts(data):
                 raise RunError(f"{out}: holds a run on other data, tokenizer or targets")
-        record = runs.Run(out, {**manifest, "data": runs.facts(data)}, writes=main)
+        manifest |= {"data": runs.facts(data), **_base(config)}
+        record = runs.Run(out, manifest, writes=main)
         record.update()
         if main:
             data.tokenizer.save(out / "tokenizer.json")
@@ -94,6 +97,11 @@ def run(
             )
             raise
         return record
+
+
+def _base(config: RunConfig) -> dict[str, Any]:
+    """What the manifest says of the run that a fine-tuning goes on from."""
+    return {"base": {"path": config.init, **asdict(config.base)}} if config.base else {}
 
 
 def _threads(config: RunConfig, out: Path, vocab_size: int, device: str) -> int | None:
@@ -122,10 +130,15 @@ class _Loop:
         #: seconds that earlier legs of this run took
         self.earlier = 0.0
         self.began = time.perf_counter()
+        #: of a fine-tuning: losses of the base run, and before the first step
+        self.before: dict[str, Losses] = {}
         self.start, states = self._restored()
+        if config.base and not self.start:
+            models.load_weights(self.model, finetune.base_of(config).weights)
         self.stepper = Stepper(config, self.model, states)
         self.main = self.stepper.accelerator.is_main_process
         self.validation = data.validation_windows(config.shape, train.val_windows)
+        self.extension = Extension(config, data, self.stepper.device) if config.base else None
 
     def go(self) -> None:
         """Train to the last step."""
@@ -134,6 +147,10 @@ class _Loop:
         val_loss: float | None = None
         value: float | None = None
         with self._log() as log:
+            if self.extension and not self.start:
+                self.before["base"] = self.extension.base()
+                self.before["start"] = self.extension.losses(self.model)
+                log({"step": 0, "loss": None, "val_loss": None, **self.before["start"]})
             batches = self.stepper.batches(self.data, self.start)
             for step, batch in enumerate(batches, self.start):
                 loss = self.stepper(batch, step)
@@ -144,7 +161,8 @@ class _Loop:
                 last = done == train.steps
                 if done % train.val_every == 0 or last:
                     val_loss = self._validate()
-                if done % train.log_every == 0 or last or done == self.start + 1:
+                measured = self.extension and (done % train.target_every == 0 or last)
+                if done % train.log_every == 0 or last or done == self.start + 1 or measured:
                     value = loss.item()
                     if not math.isfinite(value) or (val_loss and not math.isfinite(val_loss)):
                         raise TrainingFailed(
@@ -154,6 +172,8 @@ class _Loop:
                     fresh = val_loss if done % train.val_every == 0 or last else None
                     rate = seen / (time.perf_counter() - self.began)
                     line = {"step": done, "loss": value, "val_loss": fresh}
+                    if self.extension and measured:
+                        line["target_loss"] = self.extension.loss(self.model, "target")
                     log(
                         line
                         | {"lr": optim.peak(train) * optim.rate(train, step), "tokens_per_s": rate}
@@ -165,7 +185,7 @@ class _Loop:
 
     @torch.no_grad()
     def _validate(self) -> float:
-        """Mean loss in nats per token on the fixed validation windows."""
+        """Mean loss in nats per scored token on the fixed validation windows."""
         self.model.eval()
         inputs, labels = (torch.from_numpy(a) for a in self.validation)
         pos = self.model.positions(self.config.shape)[:, : inputs.shape[1]]
@@ -176,7 +196,7 @@ class _Loop:
             logits = self.model(x, pos).flatten(0, 1).float()
             total += F.cross_entropy(logits, y.flatten(), reduction="sum").item()
         self.model.train()
-        return total / labels.numel()
+        return total / int((labels != tasks.UNSCORED).sum())
 
     def _began(self, seconds: float) -> None:
         """Record how this leg computes, and what its first step took, compiling included."""
@@ -207,6 +227,7 @@ class _Loop:
             "optimizers": [o.state_dict() for o in self.stepper.optimizers],
             "weights_sha256": runs.file_sha256(aside / runs.WEIGHTS),
             "seconds": self._seconds(),
+            "before": self.before,
         }
         torch.save(states, aside / "optimizer.pt")
         runs.replace_folder(aside, self.record.path / runs.CHECKPOINT)
@@ -222,7 +243,7 @@ class _Loop:
                 raise RunError("damaged checkpoint")
             models.load_weights(self.model, folder / runs.WEIGHTS)
             step, optimizers = int(states["step"]), states["optimizers"]
-            self.earlier = float(states["seconds"])
+            self.earlier, self.before = float(states["seconds"]), states.get("before", {})
         except (RunError, OSError, RuntimeError, ValueError, KeyError, UnpicklingError):
             # a damaged checkpoint is worth no more than none
             self.record.update(restarted=f"damaged checkpoint ({folder.name})")
@@ -239,6 +260,9 @@ class _Loop:
         self.stepper.accelerator.wait_for_everyone()
         if val_loss is None:
             val_loss = self._validate()
+        if self.extension:
+            found = self.extension.summary(**self.before, end=self.extension.losses(self.model))
+            self.record.update(extension=found)
         weights = self.record.path / runs.CHECKPOINT / runs.WEIGHTS
         own = sum(p.numel() for p in self.model.posenc.parameters())
         config: TrainConfig = self.config.train

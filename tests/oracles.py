@@ -43,6 +43,7 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "longrope": ("longrope", {"long_factor": [2.0]}),
     "leaky_rerope-k4": ("leaky_rerope", {"window": 4, "k": 4}),
     "self_extend-group2": ("self_extend", {"window": 4, "group": 2}),
+    "window-sinks": ("window", {"sinks": 2}),
     "stack-incremental": (
         "stack",
         {

@@ -52,6 +52,21 @@ def test_rescalings_and_evaluation_keys() -> None:
     assert "rescale.factor=" in complete.eval_lengths(context(), [], "rescale.")
 
 
+def test_a_run_to_go_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert complete.train(context(), [], "init=") == []
+    place = "runs/mine/rope-L64-s0-00000000"
+    Path(place).mkdir(parents=True)
+    Path(place, "manifest.json").write_text("{}")
+    assert complete.train(context(), [], "init=runs/") == [f"init={place}"]
+    assert complete.train(context("init"), [], "") == [place]  # bash, nothing typed after '='
+    assert complete.train(context("seed=1", "init", "="), [], "runs/m") == [place]
+    assert complete.train(context(), [], "init=other") == []
+    assert complete.train(context(), [], "ini") == ["init="]
+    assert complete.train(context(), [], "rescale=dr") == ["rescale=drope"]
+    assert complete.train(context(), [], "base") == []
+
+
 def test_runs_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert complete.runs(context(), [], "") == []

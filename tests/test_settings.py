@@ -43,7 +43,7 @@ Make = Callable[..., Any]
         (lambda: settings.OptimizerConfig(beta2=-0.5), ["optimizer.beta2=-0.5"]),
         (lambda: settings.OptimizerConfig(muon_lr_factor=0.0), ["optimizer.muon_lr_factor=0.0"]),
         (lambda: settings.EvalConfig(lengths=[]), ["eval.lengths"]),
-        (lambda: settings.EvalConfig(lengths=[128, 32]), ["eval.lengths=32", "at least 64"]),
+        (lambda: settings.EvalConfig(lengths=[128, 0]), ["eval.lengths=0", "at least 1"]),
         (lambda: settings.EvalConfig(docs=0), ["eval.docs=0"]),
         (lambda: settings.EvalConfig(blocks=-1), ["eval.blocks=-1"]),
         (lambda: settings.EvalConfig(protocol="rolling"), ["eval.protocol=rolling", "same_target"]),

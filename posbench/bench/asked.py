@@ -6,8 +6,9 @@ from typing import Any
 
 from posbench import jobs, launch, registry
 from posbench.bench import ALL, HEEDED, PARTS
+from posbench.data.targets import SHORTEST
 from posbench.errors import ConfigError
-from posbench.settings import EvalConfig, RunConfig
+from posbench.settings import EvalConfig, RunConfig, positive
 
 #: test lengths of a bench that is not told any
 LENGTHS = [128 * 2**k for k in range(8)]
@@ -68,6 +69,7 @@ def read(words: Sequence[str]) -> Asked:
             raise ConfigError(f"{word}: a bench heeds {', '.join(HEEDED)} of the evaluation")
     evaluation = launch.sweeps(evals)[0].eval
     evaluation.lengths = evaluation.lengths or LENGTHS
+    positive({"eval.lengths": evaluation.lengths[0]}, least=SHORTEST)
     rest = [w for w in given if not w.startswith(("posenc=", "eval."))]
     return Asked(parts, schemes, rest, evaluation)
 

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,12 +11,17 @@ from posbench import grid, registry
 from posbench.data import cache, grids, pinned, targets, tokenizer, windows
 from posbench.data.corpora.base import Corpus, Document, content_hash
 from posbench.data.corpora.grid import GridCorpus
+from posbench.data.corpora.task import Task
 from posbench.data.split import Split, split
-from posbench.data.targets import Targets
+from posbench.data.targets import SHORTEST, Targets
 from posbench.data.tokenizer import Ids, Tokenizer
 from posbench.data.windows import Tokens, Window
 from posbench.errors import ConfigError, DataError
 from posbench.grid import Shape
+from posbench.settings import positive
+
+if TYPE_CHECKING:
+    from posbench.data.tasks import TaskDataset
 
 #: blocks of a document that an evaluation reads unless it says otherwise
 BLOCKS = 4
@@ -50,6 +55,9 @@ class Dataset:
     content_sha256: str
     split: dict[str, Any]
 
+    #: shortest test length
+    shortest: ClassVar[int] = SHORTEST
+
     @property
     def alphabet(self) -> str:
         """Name of the vocabulary: that of the tokenizer."""
@@ -79,6 +87,7 @@ class Dataset:
         """The test lengths that are asked for, as shapes (T,), ascending; none where left open."""
         if given is not None:
             raise ConfigError(f"eval.shapes: data={self.name} is text; use eval.lengths=[128,1024]")
+        positive({"eval.lengths": min(lengths or [self.shortest])}, least=self.shortest)
         return [(length,) for length in lengths or []]
 
     def reaches(self, shape: Shape) -> bool:
@@ -96,13 +105,19 @@ class Dataset:
         return grid.count(shape) - (self.targets.scored - 1) / 2
 
 
-def load(config: Any, tokenizer: Tokenizer | None = None) -> "Dataset | grids.GridDataset":
+def load(
+    config: Any, tokenizer: Tokenizer | None = None
+) -> "Dataset | grids.GridDataset | TaskDataset":
     """The dataset of a corpus configuration (an instance of a registered corpus's Config).
 
     A `tokenizer` that is given (a run keeps its own) is used instead of the frozen or trained one.
     DataError for a corpus that is missing, not the pinned one, or too small to split.
     """
     cls = registry.get("data", config.name)
+    if issubclass(cls, Task):
+        from posbench.data import tasks
+
+        return tasks.load(cls(config))
     if issubclass(cls, GridCorpus):
         return grids.load(cls(config))
     return build(config, tokenizer, frozen=True, cached=True)

@@ -25,6 +25,8 @@ Ids = npt.NDArray[np.uint16]
 
 #: bytes of training text that a BPE learns from at most (every document's beginning, in proportion)
 TRAINED_ON = 64 * 2**20
+#: how the file of a task's symbols begins
+_SYMBOLS = b'{"symbols": ['
 #: characters encoded at once, about
 _CHUNK = 4 * 2**20
 
@@ -165,8 +167,43 @@ class LevelTokenizer(Tokenizer):
         raise DataError("pictures and clips have levels, which no text can be turned into")
 
 
+class SymbolTokenizer(Tokenizer):
+    """The symbols of a task, written with spaces between them; each counts as one byte."""
+
+    def __init__(self, symbols: Sequence[str]) -> None:
+        self.symbols = list(symbols)
+
+    @property
+    def content(self) -> bytes:
+        """The symbols, in place of a tokenizer.json."""
+        return json.dumps({"symbols": self.symbols}).encode()
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """Each symbol's name."""
+        return [symbol.encode() for symbol in self.symbols]
+
+    def encode(self, texts: Sequence[str | bytes]) -> list[Ids]:
+        """Ids of the symbols of each text; DataError for one that there is not."""
+        known = {symbol: i for i, symbol in enumerate(self.symbols)}
+        try:
+            named = [[known[symbol] for symbol in _string(text).split()] for text in texts]
+        except KeyError as error:
+            raise DataError(f"{error.args[0]} is no symbol of this task") from None
+        return [np.array(ids, dtype=np.uint16) for ids in named]
+
+    def decode(self, ids: Any) -> bytes:
+        """The symbols with spaces between them."""
+        return b" ".join(self.pieces[i] for i in np.asarray(ids).tolist())
+
+    def token_bytes(self) -> npt.NDArray[np.int64]:
+        return np.ones(self.vocab_size, dtype=np.int64)
+
+
 def parse(content: bytes) -> Tokenizer:
     """The tokenizer of a tokenizer.json; ValueError if it is not one of ours."""
+    if content.startswith(_SYMBOLS):
+        return SymbolTokenizer(list(map(str, json.loads(content)["symbols"])))
     if re.fullmatch(rb'\{"levels": [0-9]{1,3}\}', content):
         return LevelTokenizer(json.loads(content)["levels"])
     byte = ByteTokenizer()

@@ -31,6 +31,7 @@ class Window:
     end       index in the document of the last label
     block     number of the block in the targets; for disjoint windows the number of the window
     extents   shape of the region; () = a text, as long as its inputs
+    distance  tokens back to what the scored ones are known from; None where that is not one place
     """
 
     document: str
@@ -40,6 +41,7 @@ class Window:
     labels: Tokens
     scored: Tokens
     extents: tuple[int, ...] = ()
+    distance: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -122,6 +124,38 @@ def disjoint_windows(dataset: "Dataset", length: int, docs: int | None = None) -
         for number, start in enumerate(range(0, longest, length))
         for end in [min(start + length, longest)]
     )
+
+
+def sliding_windows(
+    dataset: "Dataset", window: int, stride: int, docs: int | None = None
+) -> Iterator[Window]:
+    """Protocol `sliding`: the same targets as `nonoverlapping`, with context from before a window.
+
+    `block` is the number of the window in its document.
+    """
+    _check_length(dataset, window)
+    longest = dataset.targets.longest
+    chosen = _documents(dataset, docs)
+    return (
+        _window(dataset, document.id, number, end, end - start, np.arange(first - 1, end) - start)
+        for document in chosen
+        for number, (start, first, end) in enumerate(rolling(longest, window, stride))
+    )
+
+
+def rolling(last: int, window: int, stride: int) -> Iterator[tuple[int, int, int]]:
+    """(first token read, first and last token scored) of windows that score tokens 1 .. last once.
+
+    The first window scores all that it predicts, each later one the `stride` tokens at its end, the
+    last one those that are left: all but the first stand after window - stride + 1 tokens or more.
+    As `get_rolling_token_windows` of lm-evaluation-harness, with context_len = window - stride + 1
+    and token 0 of the document in the place of its prefix token.
+    """
+    end = min(window, last)
+    yield 0, 1, end
+    while end < last:
+        first, end = end + 1, min(end + stride, last)
+        yield end - window, first, end
 
 
 def _window(

@@ -169,6 +169,8 @@ class PositionalEncoding(nn.Module):
     #: numbers of position axes it understands; where it does not understand those of the data but
     #: takes one, it is given the index in raster order
     axes: tuple[int, ...] = (1,)
+    #: what the rescaling acts on that a fine-tuned run was trained under -> that rescaling's label
+    trained_under: dict[str, str] = {}
     #: which of HOOKS it defines (set when a class is made; a combined scheme sets its own)
     hooks: frozenset[str] = frozenset()
 

@@ -10,7 +10,8 @@ the longest).
 import json
 import traceback
 from collections.abc import Callable, Hashable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -21,7 +22,8 @@ from posbench.data.grids import GridDataset
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
 from posbench.evaluate import pictures, protocols, rows, score
-from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
+from posbench.evaluate.plan import LONG, PLAIN, Cell, Key, Plan
+from posbench.evaluate.positions import Losses
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
 from posbench.files import write_atomic, write_json
@@ -50,6 +52,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "shapes": [grid.text(shape) for shape in todo.shapes],
             "rescalings": {name: asdict(rule.config) for name, rule in todo.rules().items()},
             "plugins": todo.plugins(),
+            "long": todo.long.manifest["run_id"] if todo.long else None,
             "eval": asdict(todo.eval),
             "code": runs.code_version(),
             "environment": runs.environment(),
@@ -125,7 +128,7 @@ def _kept(path: Path) -> dict[Key, Cell]:
         try:
             stored = json.loads(line)
             blocks = [Block(**b) for b in stored["cell"]["blocks"]]
-            cell = Cell(stored["cell"]["status"], blocks)
+            cell = Cell(stored["cell"]["status"], blocks, stored["cell"]["positions"])
             if cell.status == OUT_OF_MEMORY:  # there may be more now
                 continue
             key = stored["key"]
@@ -154,13 +157,17 @@ class _Scorer:
         #: what is known already: (protocol, length, signature of the encoding) -> its cell
         self.known: dict[Hashable, Cell] = {}
         for key, cell in cells.items():
-            self._remember({key: cell}, self.encoding(key))
+            if key.rule != LONG:
+                self._remember({key: cell}, self.encoding(key))
 
     def __call__(self, key: Key) -> dict[Key, Cell]:
         """A missing cell, and others that its forward passes gave.
 
         What cannot be scored is a status, never an exception.
         """
+        if key.rule == LONG:
+            found = self.long(replace(key, rule=PLAIN))
+            return {replace(k, rule=LONG): cell for k, cell in found.items()}
         encoding = self.encoding(key)
         if isinstance(encoding, str):
             return {key: Cell(encoding)}
@@ -170,6 +177,11 @@ class _Scorer:
         made = self._sweep(key, encoding)
         self._remember(made, encoding)
         return made
+
+    @cached_property
+    def long(self) -> "_Scorer":
+        """The run that was trained longer."""
+        return _Scorer(self.todo.of_long(), {})
 
     def _remember(self, made: dict[Key, Cell], encoding: PositionalEncoding | str) -> None:
         """Keep what an encoding gave, for cells that would measure the same."""
@@ -203,27 +215,32 @@ class _Scorer:
         found: dict[Shape, Cell] = {}
         while shapes:
             try:
-                scored = self._score(key, encoding, shapes)
+                scored, losses = self._score(key, encoding, shapes)
             except score.OutOfMemory:
                 found[shapes.pop()] = Cell(OUT_OF_MEMORY)
                 continue
             for shape, blocks in zip(shapes, scored, strict=True):
                 ok = score.finite(blocks)
                 found[shape] = Cell("ok", blocks) if ok else Cell("nonfinite")
+            if found[shape].blocks and key.protocol != protocols.STRIDE1:
+                found[shape].positions = losses.buckets(self.todo.train_length)
             break
         return {Key(key.rule, key.protocol, n): cell for n, cell in found.items()}
 
     def _score(
         self, key: Key, encoding: PositionalEncoding, shapes: list[Shape]
-    ) -> list[list[Block]]:
-        """Blocks of every shape, off the same forward passes."""
-        config = self.config
+    ) -> tuple[list[list[Block]], Losses]:
+        """Blocks of every shape, off the same forward passes, and the loss by position."""
+        config, losses = self.config, Losses()
         how = self.token_bytes, config.batch_tokens, self.limit
         if key.protocol == protocols.PREFIX:
             readings = protocols.readings(self.todo.data, [n for (n,) in shapes], config)
-            return score.score_together(self.model, encoding, readings, *how)
+            return score.score_together(self.model, encoding, readings, *how, losses.add)[
+                1:
+            ], losses
         windows = protocols.read(key.protocol, self.todo.data, key.shape, config)
-        return [score.score(self.model, encoding, windows, *how, config.draws)]
+        blocks = score.score(self.model, encoding, windows, *how, config.draws, losses.add)
+        return [blocks], losses
 
     def _has_positions(self, encoding: PositionalEncoding, shape: Shape) -> bool:
         """Whether sampler and encoding are defined for a text, picture or clip of this shape."""

@@ -11,8 +11,9 @@ from posbench import model as models
 from posbench.data.dataset import Dataset
 from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
+from posbench.data.tasks import TaskDataset
 from posbench.errors import ConfigError, DataError, UnsupportedRescale
-from posbench.evaluate import protocols
+from posbench.evaluate import protocols, references
 from posbench.evaluate.score import Block
 from posbench.grid import Shape
 from posbench.rescale.base import Rescale
@@ -20,6 +21,10 @@ from posbench.settings import EvalConfig, SweepConfig
 
 #: the rescaling `none`: the trained model as it is
 PLAIN = "none"
+#: in the place of a rescaling: another run, trained at longer lengths, as it is
+LONG = "trained_long"
+#: tokens of context from which the unit b is counted
+CONTEXT = 16
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Cell:
 
     status: str
     blocks: list[Block] = field(default_factory=list)
+    #: see posbench.evaluate.positions.Losses.buckets
+    positions: list[list[float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Plan:
     """An evaluation of one run that was checked and can start."""
 
     run: runs.Run
-    data: Dataset | GridDataset
+    data: Dataset | GridDataset | TaskDataset
     #: (rescaling, protocol) of the rows, in the order given
     rows: list[tuple[Rescale, str]]
     #: with lengths and blocks filled in
@@ -58,6 +65,8 @@ class Plan:
     shapes: list[Shape]
     #: the scheme is given coordinates
     on_a_grid: bool
+    #: the run that was trained longer, for the headroom
+    long: runs.Run | None = None
 
     @property
     def train_length(self) -> int:
@@ -71,14 +80,19 @@ class Plan:
         """Hash of the tokens that are scored: rows compare only where it is the same."""
         before = grid.count(self.shapes[-1]) - length if protocol == protocols.PREFIX else 0
         documents = self.data.targets.documents[: self.eval.docs]
-        if protocol == protocols.NONOVERLAPPING:
+        if protocol in (protocols.NONOVERLAPPING, protocols.SLIDING):
             chosen = [[d.id, self.data.targets.longest] for d in documents]
         else:
             chosen = [[d.id, *(e - before for e in d.ends[: self.eval.blocks])] for d in documents]
-        return self._hash(chosen)
+        return self._hash([length, chosen] if protocol == protocols.GENERATED else chosen)
 
     def windows_hash(self, protocol: str) -> str:
-        """Hash of the windows that all lengths are read off; empty where each has its own."""
+        """What stands for the targets where each length has others; empty where all have the same.
+
+        Of `prefix` the windows that all lengths are read off, of `generated` the task.
+        """
+        if protocol == protocols.GENERATED:
+            return self._hash([self.data.name, self.eval.docs])
         if protocol != protocols.PREFIX:
             return ""
         longest = grid.count(self.shapes[-1])
@@ -95,32 +109,62 @@ class Plan:
         """Rescalings by their row name, in the order given."""
         return {row_name(rule): rule for rule, _ in self.rows}
 
+    def tested(self, protocol: str) -> list[Shape]:
+        """Test shapes of a protocol, ascending."""
+        own = self.eval.window if protocol == protocols.SLIDING else None
+        return [(own,)] if own else self.shapes
+
     def wanted(self) -> list[Key]:
         """The rows' cells: ascending lengths within a rescaling and protocol."""
-        return [Key(row_name(r), protocol, n) for r, protocol in self.rows for n in self.shapes]
+        return [Key(row_name(rule), p, n) for rule, p in self.rows for n in self.tested(p)]
 
     def needed(self) -> list[Key]:
         """The cells of the references: contexts of the gate, crop, and T = L of each protocol.
 
         T = L of `prefix` belongs to the windows of the longest length: only if it is asked for.
-        Pictures and clips have T = L alone.
+        Pictures and clips have T = L alone, tasks none.
         """
         L, shape = self.train_length, self.train_shape
         if not self.fits(shape):
             return []
+        if isinstance(self.data, TaskDataset):
+            return []
         if isinstance(self.data, GridDataset):
             return [Key(PLAIN, protocols.SAME_TARGETS, shape)]
         keys = [Key(PLAIN, protocols.by_context(c), (c,)) for c in gate_contexts(L)]
-        keys.append(Key(PLAIN, protocols.STRIDE1, shape))
+        keys += [Key(PLAIN, protocols.STRIDE1, n) for n in ((CONTEXT,), shape)]
         if L >= SHORTEST:
             asked = sorted({protocol for _, protocol in self.rows})
-            shared = shape in self.shapes
-            keys += [Key(PLAIN, p, shape) for p in asked if p != protocols.PREFIX or shared]
+            keys += [Key(PLAIN, p, shape) for p in asked if self._has_base(p)]
         return keys
+
+    def _has_base(self, protocol: str) -> bool:
+        """Whether a protocol is measured at T = L although no row may ask for it."""
+        if protocol == protocols.PREFIX:
+            return self.train_shape in self.shapes
+        return protocol != protocols.SLIDING or (self.eval.stride or 0) <= self.train_length
 
     def keys(self) -> list[Key]:
         """Every cell, in the order in which they are computed."""
-        return list(dict.fromkeys([*self.needed(), *self.wanted()]))
+        return list(
+            dict.fromkeys([*self.needed(), *self.long_keys(), *self.controls(), *self.wanted()])
+        )
+
+    def long_keys(self) -> list[Key]:
+        """Cells of the headroom: past L, as far as the longer run was trained."""
+        last = self.long.config.train.seq_len if self.long else 0
+        shapes = {key.shape for key in self.wanted() if self.train_length < key.length <= last}
+        return [Key(LONG, protocols.SAME_TARGETS, shape) for shape in sorted(shapes)]
+
+    def of_long(self) -> "Plan":
+        """The longer run on the same targets, without rows."""
+        assert self.long is not None
+        return replace(self, run=self.long, rows=[], long=None)
+
+    def controls(self) -> list[Key]:
+        """What rows of `repeat` are compared with: the same windows without the earlier copy."""
+        rows = [key for key in self.wanted() if key.protocol == protocols.REPEAT]
+        return [replace(key, protocol=protocols.SAME_TARGETS) for key in rows]
 
     def plugins(self) -> list[dict[str, str]]:
         """The plug-in files of the rescalings."""
@@ -137,6 +181,8 @@ class Plan:
             "eval": settings.changed(replace(self.eval, protocol=protocols.SAME_TARGETS)),
             "rows": [[settings.changed(rule.config), protocol] for rule, protocol in self.rows],
         }
+        if self.long is not None:
+            identity["long"] = self.long.manifest["weights_sha256"]
         if self.plugins():
             identity["plugins"] = self.plugins()
         return self.run.path / "evals" / settings.digest(identity)
@@ -165,24 +211,53 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
         with contextlib.suppress(UnsupportedRescale):
             rule.applied(encoding.measured_at(run.config.shape), L, L)
         rows.append((rule, sweep.eval.protocol))
+    only = data.protocol if isinstance(data, TaskDataset) else protocols.SAME_TARGETS
     for protocol in sorted({sweep.eval.protocol for sweep in sweeps}):
-        if isinstance(data, GridDataset) and protocol != protocols.SAME_TARGETS:
-            raise ConfigError(
-                f"eval.protocol={protocol}: data={data.name} has {protocols.SAME_TARGETS} only"
-            )
-    return Plan(run, data, rows, *_filled(sweeps[0].eval, run, data), encoding.on_a_grid)
+        if not isinstance(data, Dataset) and protocol != protocols.SAME_TARGETS:
+            raise ConfigError(f"eval.protocol={protocol}: data={data.name} has {only} only")
+    if isinstance(data, TaskDataset):
+        rows = [(rule, only) for rule, _ in rows]
+    config, shapes = _filled(sweeps[0].eval, run, data)
+    long = references.trained_long(run, config.long) if config.long else None
+    made = Plan(run, data, rows, config, shapes, encoding.on_a_grid, long)
+    _check_sliding(made)
+    return made
+
+
+def _check_sliding(todo: Plan) -> None:
+    """Refuse a window or stride that does not fit, or that no protocol takes."""
+    given = {"window": todo.eval.window, "stride": todo.eval.stride}
+    if protocols.SLIDING not in {protocol for _, protocol in todo.rows}:
+        for name, value in given.items():
+            if value is not None:
+                raise ConfigError(
+                    f"eval.{name}={value}: an option of eval.protocol={protocols.SLIDING}"
+                )
+        return
+    longest = todo.data.targets.longest
+    windows = [grid.count(shape) for shape in todo.tested(protocols.SLIDING)]
+    if windows[-1] > longest:
+        raise DataError(
+            f"eval.window={windows[-1]}: the held-out documents of data={todo.data.name} allow at "
+            f"most {longest} tokens"
+        )
+    if (todo.eval.stride or 0) > windows[0]:
+        raise ConfigError(
+            f"eval.stride={todo.eval.stride}: must be from 1 to {windows[0]}, the shortest window"
+        )
 
 
 def _filled(
-    config: EvalConfig, run: runs.Run, data: Dataset | GridDataset
+    config: EvalConfig, run: runs.Run, data: Dataset | GridDataset | TaskDataset
 ) -> tuple[EvalConfig, list[Shape]]:
     """Evaluation settings with nothing left open, and the test shapes, checked against the data."""
     devices.pick(config.device, "eval.device")
     targets = data.targets
     shapes = data.test_shapes(config.shapes, config.lengths)
-    if isinstance(data, Dataset):
+    if not isinstance(data, GridDataset):
         L = run.config.train.seq_len
-        shapes = shapes or [(n,) for n in protocols.default_lengths(L, targets.longest)]
+        default = protocols.default_lengths(L, targets.longest, data.shortest)
+        shapes = shapes or [(n,) for n in default]
         if not shapes:
             raise DataError(f"eval.lengths: {run.path} has only {targets.longest} held-out tokens")
         if max(shapes) > (targets.longest,):
@@ -198,6 +273,6 @@ def _filled(
             f"eval.blocks={config.blocks}: the targets hold {targets.blocks} blocks a document"
         )
     config = replace(config, blocks=config.blocks or data.blocks)
-    if isinstance(data, Dataset):
+    if not isinstance(data, GridDataset):
         return replace(config, lengths=[n for (n,) in shapes]), shapes
     return replace(config, shapes=[grid.text(shape) for shape in shapes]), shapes

@@ -5,6 +5,10 @@ T is a test length, `longest` the longest of a sweep, K the scored tokens of a b
 same_targets     the frozen targets, each block read once with T tokens: the same tokens at every T.
                  The only one of pictures and clips (see posbench.data.grids)
 nonoverlapping   every target of the documents once, in disjoint windows of T tokens
+sliding          the same tokens as nonoverlapping, in windows of T tokens that overlap: each goes
+                 on by `eval.stride` tokens (T/2) and scores only what the ones before it have not,
+                 as the rolling windows of lm-evaluation-harness (posbench.data.windows.rolling).
+                 `eval.window` is a window of its own, beside the lengths of other protocols
 prefix           each block of the frozen targets is read once, with `longest` tokens, and every T
                  is read off that pass: its K predictions after T-K+1 .. T tokens. A length costs
                  next to nothing. At T = `longest` the tokens are those of same_targets; at any
@@ -13,6 +17,10 @@ prefix           each block of the frozen targets is read once, with `longest` t
                  row. Refused where the first T tokens of a longer sequence are not what they are
                  on their own: encodings or rescalings that depend on the total length, test
                  positions that are drawn at random or follow the length
+repeat           as same_targets, but what is scored has stood once before, at the start of the
+                 window (see posbench.data.repeat); the same_targets row is its control
+generated        of tasks alone: the instances of exactly T tokens (see posbench.data.tasks), whose
+                 answers are scored, other ones at every T
 stride1          the frozen targets, each token read with exactly T tokens before it; at the
                  training length this is the reference `crop`
 """
@@ -22,16 +30,24 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from posbench import grid
-from posbench.data import windows
+from posbench.data import repeat, windows
 from posbench.data.dataset import Dataset
 from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
+from posbench.data.tasks import TaskDataset
 from posbench.data.windows import Window
 from posbench.grid import Shape
 from posbench.settings import EvalConfig
 
-SAME_TARGETS, NONOVERLAPPING, PREFIX = "same_targets", "nonoverlapping", "prefix"
+SAME_TARGETS, NONOVERLAPPING = "same_targets", "nonoverlapping"
+SLIDING, PREFIX = "sliding", "prefix"
+REPEAT, GENERATED = "repeat", TaskDataset.protocol
 STRIDE1 = "stride1"
+
+
+def stride(config: EvalConfig, window: int) -> int:
+    """Tokens that windows of `sliding` go on by: as given, or half the window."""
+    return config.stride or window // 2
 
 
 def together(protocol: str, shape: Shape, shapes: Sequence[Shape]) -> list[Shape]:
@@ -40,40 +56,44 @@ def together(protocol: str, shape: Shape, shapes: Sequence[Shape]) -> list[Shape
 
 
 def read(
-    protocol: str, data: Dataset | GridDataset, shape: Shape, config: EvalConfig
+    protocol: str, data: Dataset | GridDataset | TaskDataset, shape: Shape, config: EvalConfig
 ) -> Iterator[Window]:
     """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open."""
-    if protocol == SAME_TARGETS:
+    if protocol in (SAME_TARGETS, GENERATED):
         return data.target_windows(shape, config.docs, config.blocks)
+    if protocol == REPEAT:
+        return repeat.repeated(data.target_windows(shape, config.docs, config.blocks))
     assert isinstance(data, Dataset)
     length = grid.count(shape)
     if protocol == NONOVERLAPPING:
         return windows.disjoint_windows(data, length, config.docs)
+    if protocol == SLIDING:
+        return windows.sliding_windows(data, length, stride(config, length), config.docs)
     if protocol == STRIDE1:
         return windows.stride1_windows(data, length, config.docs, config.blocks)
-    return readings(data, [length], config)[0]
+    return readings(data, [length], config)[-1]
 
 
 def readings(
-    data: Dataset | GridDataset, lengths: Sequence[int], config: EvalConfig
+    data: Dataset | GridDataset | TaskDataset, lengths: Sequence[int], config: EvalConfig
 ) -> list[Iterator[Window]]:
-    """Windows of `prefix`, one reading for each length: equal inputs, other scored positions.
+    """Windows of `prefix`: equal inputs, other scored positions.
 
-    The inputs are as many tokens of the whole window as the longest of `lengths` needs.
+    The first reading scores every position, for the loss by position; then there is one for each
+    length. The inputs are as many tokens of the whole window as the longest of `lengths` needs.
     """
     assert config.lengths is not None and isinstance(data, Dataset)
     whole, reach = max(config.lengths), max(lengths)
 
-    def one(length: int) -> Iterator[Window]:
+    def one(length: int, n: int) -> Iterator[Window]:
         for window in windows.target_windows(data, whole, config.docs, config.blocks):
-            yield _prefix(window, length, reach)
+            yield _prefix(window, length, reach, n)
 
-    return [one(length) for length in lengths]
+    return [one(reach, reach), *(one(length, data.targets.scored) for length in lengths)]
 
 
-def _prefix(window: Window, length: int, reach: int) -> Window:
-    """The first `reach` tokens of a window, scored where `length` tokens end."""
-    n = len(window.scored)
+def _prefix(window: Window, length: int, reach: int, n: int) -> Window:
+    """The first `reach` tokens of a window; scored are the last `n` of its first `length`."""
     following = np.append(window.inputs, window.labels[-1:])
     scored = np.arange(length - n, length)
     end = window.end - len(window.inputs) + length
@@ -81,17 +101,24 @@ def _prefix(window: Window, length: int, reach: int) -> Window:
     return Window(window.document, window.block, end, inputs, following[scored + 1], scored)
 
 
-def mean_context(protocol: str, data: Dataset | GridDataset, shape: Shape) -> float:
+def mean_context(
+    protocol: str, data: Dataset | GridDataset | TaskDataset, shape: Shape, config: EvalConfig
+) -> float:
     """Mean number of tokens that a scored token is predicted from."""
     length = grid.count(shape)
     if protocol == STRIDE1:
         return float(length)
-    if protocol in (SAME_TARGETS, PREFIX):
+    if protocol in (SAME_TARGETS, PREFIX, REPEAT, GENERATED):
         return data.mean_context(shape)
     assert isinstance(data, Dataset)
-    full, rest = divmod(data.targets.longest, length)
-    contexts = full * length * (length + 1) / 2 + rest * (rest + 1) / 2
-    return contexts / data.targets.longest
+    longest = data.targets.longest
+    if protocol == SLIDING:
+        places = list(windows.rolling(longest, length, stride(config, length)))
+    else:
+        places = [(n, n + 1, min(n + length, longest)) for n in range(0, longest, length)]
+    # the tokens first .. end stand after first - start .. end - start tokens of their window
+    contexts = [(end - first + 1) * (first + end - 2 * start) / 2 for start, first, end in places]
+    return sum(contexts) / longest
 
 
 def by_context(context: int) -> str:
@@ -99,7 +126,7 @@ def by_context(context: int) -> str:
     return SAME_TARGETS if context >= SHORTEST else STRIDE1
 
 
-def default_lengths(train_length: int, longest: int) -> list[int]:
+def default_lengths(train_length: int, longest: int, shortest: int = SHORTEST) -> list[int]:
     """1/2, 1, 2, 4, 8 and 16 times the training length, as far as the targets allow."""
     wanted = [train_length // 2, *(train_length * 2**k for k in range(5))]
-    return [t for t in wanted if SHORTEST <= t <= longest]
+    return [t for t in wanted if shortest <= t <= longest]

@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from posbench import runs
 from posbench.data import cache
 from posbench.data.dataset import Dataset
+from posbench.errors import ConfigError
 from posbench.evaluate import statistics
 from posbench.evaluate.ngram import ALGORITHM, Ngram
-from posbench.settings import EvalConfig
+from posbench.settings import EvalConfig, TrainConfig, changed
 
 STAMP = "demo: below n-gram"
 #: the stamp of pictures and clips
@@ -49,6 +52,37 @@ def ngram(data: Dataset, config: EvalConfig) -> NgramReference:
     nats, size = sum(b[0] for b in blocks), sum(b[1] for b in blocks)
     tokens = len(blocks) * data.targets.scored
     return NgramReference(found["order"], found["train_bytes"], nats / tokens, nats / size)
+
+
+def trained_long(run: runs.Run, path: str) -> runs.Run:
+    """The run of the headroom; ConfigError unless it fits `run` in all but its length.
+
+    Scheme and seed may be others: one reference serves all schemes.
+    """
+    long = runs.Run.open(Path(path))
+    long.require_finished()
+    _ = long.weights
+
+    def tokens(train: TrainConfig) -> int:
+        return train.steps * train.batch_size * train.seq_len
+
+    def data(one: runs.Run) -> list[Any]:
+        facts = one.manifest.get("data", {})
+        return [facts.get(f"{what}_sha256") for what in ("content", "tokenizer", "targets")]
+
+    mine, other = run.config, long.config
+    reason = ""
+    if data(run) != data(long):
+        reason = "its data, tokenizer or targets are others"
+    elif changed(mine.model) != changed(other.model):
+        reason = "its model options are others"
+    elif other.train.seq_len <= mine.train.seq_len:
+        reason = f"its train.seq_len={other.train.seq_len} is not above {mine.train.seq_len}"
+    elif tokens(mine.train) != tokens(other.train):
+        reason = f"it saw {tokens(other.train):,} tokens, not {tokens(mine.train):,}"
+    if reason:
+        raise ConfigError(f"eval.long={path} is no reference for {run.path}: {reason}")
+    return long
 
 
 def _count(data: Dataset) -> dict[str, Any]:

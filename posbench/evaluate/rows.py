@@ -10,8 +10,8 @@ import pandas as pd
 
 from posbench import grid
 from posbench.data.dataset import Dataset
-from posbench.evaluate import protocols, references, statistics
-from posbench.evaluate.plan import PLAIN, Cell, Key, Plan, gate_contexts
+from posbench.evaluate import distances, positions, protocols, references, statistics, verdicts
+from posbench.evaluate.plan import CONTEXT, LONG, PLAIN, Cell, Key, Plan, gate_contexts
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic
 from posbench.rescale.base import Rescale
@@ -23,10 +23,12 @@ COLUMNS = [
     "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo", "nll_hi",
     "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status", "dtype",
     "options", "base_nll", "ngram_nll", "stamp", "windows_hash", "train_shape", "test_shape",
+    "stride", "accuracy", "exact", "control_nll", "repeat_gain", "repeat_lo", "repeat_hi",
+    *verdicts.COLUMNS,
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
-    "tokens", "bytes", "test_shape",
+    "tokens", "bytes", "test_shape", "correct", "distance",
 ]  # fmt: skip
 #: what intervals run over where samples are few: parts of one file, regions of a picture
 BLOCKWISE = ("blocks", "regions")
@@ -38,6 +40,8 @@ class Table:
 
     lengths: pd.DataFrame
     blocks: pd.DataFrame
+    positions: pd.DataFrame
+    distances: pd.DataFrame
     gate: dict[str, Any]
     interval_over: str
 
@@ -53,7 +57,7 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
     for key in todo.wanted():
         rule, cell = rules[key.rule], cells[key]
         scale = _scale(todo, rule, key)
-        made.append(
+        row = (
             _facts(todo, key)
             | {
                 "rescale": rule.name,
@@ -66,9 +70,13 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
             }
             | (_measured(todo, cells, key, over) if cell.status == "ok" else {})
         )
+        if cell.status == "ok" and verdicts.may_have_one(row, gate["passed"]):
+            row["verdict"] = verdicts.verdict(row)
+        made.append(row)
     # as objects: a refusal, which has no counts, must not make 3 documents 3.0 in other rows
     table = pd.DataFrame(made, columns=COLUMNS, dtype=object)
-    return Table(table, _block_table(todo, cells), gate, over)
+    by_place = positions.table(todo, cells), distances.table(todo, cells)
+    return Table(table, _block_table(todo, cells), *by_place, gate, over)
 
 
 def units(blocks: list[Block], over: str) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +102,8 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
     same = _frozen(todo, key)
     at_length = (Key(PLAIN, p, todo.train_shape) for p in (key.protocol, protocols.SAME_TARGETS))
     usable = (cells[k] for k in at_length if k in cells and _hash(todo, k) == _hash(todo, key))
-    base = next(usable, crop if same else None)
+    moves = key.protocol == protocols.GENERATED  # other tokens at every length
+    base = None if moves else next(usable, crop if same else None)
     row: dict[str, Any] = {
         "n_docs": len({b.document for b in blocks}),
         "n_eff": statistics.n_effective(weights),
@@ -105,6 +114,8 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
         "nll_hi": high,
         "ppl": perplexity(nll),
         "bpb": sum(nats) / sum(b.bytes for b in blocks) / math.log(2),
+        "accuracy": math.fsum(b.correct for b in blocks) / sum(tokens),
+        "exact": sum(b.correct == b.tokens for b in blocks) / len(blocks),
     }
     if base is not None and base.status == "ok":
         row["base_nll"] = statistics.summed(
@@ -117,7 +128,29 @@ def _measured(todo: Plan, cells: dict[Key, Cell], key: Key, over: str) -> dict[s
         )
         row["gain"] = row["crop_nll"] - nll
         _, row["gain_lo"], row["gain_hi"] = statistics.interval(reference - means)
+        row |= _judged(cells, key, means, reference, over)
+    control = cells.get(Key(key.rule, protocols.SAME_TARGETS, key.shape))
+    if key.protocol == protocols.REPEAT and control is not None and control.status == "ok":
+        reference, _ = units(control.blocks, over)
+        row["control_nll"] = statistics.summed(
+            [b.nats for b in control.blocks], [b.tokens for b in control.blocks]
+        )
+        row["repeat_gain"] = row["control_nll"] - nll
+        _, row["repeat_lo"], row["repeat_hi"] = statistics.interval(reference - means)
     return row
+
+
+def _judged(
+    cells: dict[Key, Cell], key: Key, means: np.ndarray, crop: np.ndarray, over: str
+) -> dict[str, Any]:
+    """Gain in units of b, headroom and share; not of `repeat`, whose tokens stand there twice."""
+    short = cells.get(Key(PLAIN, protocols.STRIDE1, (CONTEXT,)))
+    if key.protocol == protocols.REPEAT or short is None or short.status != "ok":
+        return {}
+    b = float((units(short.blocks, over)[0] - crop).mean())
+    cell = cells.get(Key(LONG, protocols.SAME_TARGETS, key.shape))
+    long = units(cell.blocks, over)[0] if cell is not None and cell.status == "ok" else None
+    return verdicts.measured(means, crop, b, long)
 
 
 def _scale(todo: Plan, rule: Rescale, key: Key) -> float:
@@ -144,7 +177,7 @@ def perplexity(nll: float) -> float:
 
 def _facts(todo: Plan, key: Key) -> dict[str, Any]:
     """Columns that do not depend on the outcome."""
-    config = todo.run.config
+    config, sliding = todo.run.config, key.protocol == protocols.SLIDING
     return {
         "run_id": todo.run.manifest["run_id"],
         "name": config.name,
@@ -162,11 +195,12 @@ def _facts(todo: Plan, key: Key) -> dict[str, Any]:
         "ratio": key.length / todo.train_length,
         "targets_hash": _hash(todo, key),
         "windows_hash": todo.windows_hash(key.protocol),
-        "mean_context": protocols.mean_context(key.protocol, todo.data, key.shape),
+        "mean_context": protocols.mean_context(key.protocol, todo.data, key.shape, todo.eval),
         "verdict": "",
         "dtype": "float32",
         "train_shape": grid.text(todo.train_shape),
         "test_shape": grid.text(key.shape),
+        "stride": protocols.stride(todo.eval, key.length) if sliding else None,
     }
 
 
@@ -195,12 +229,18 @@ def _stamp(todo: Plan, gate: dict[str, Any]) -> str:
 
 
 def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
-    """Nats and counts of every scored block; the crop reference has protocol `crop`."""
+    """Nats and counts of every scored block.
+
+    The crop reference has protocol `crop`, the run that was trained longer `trained_long`, what
+    rows of `repeat` are compared with `control`.
+    """
     rules = todo.rules()
     crop = Key(PLAIN, protocols.STRIDE1, todo.train_shape)
     shown = [(key, key.protocol) for key in todo.wanted()] + (
         [(crop, "crop")] if crop in cells else []
     )
+    shown += [(key, LONG) for key in todo.long_keys()]
+    shown += [(key, "control") for key in todo.controls()]
     found = []
     for key, protocol in shown:
         rule = rules.get(key.rule)
@@ -213,10 +253,13 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
             "test_shape": grid.text(key.shape),
         }
         found += [what | vars(block) for block in cells[key].blocks]
-    return pd.DataFrame(found, columns=BLOCK_COLUMNS)
+    return pd.DataFrame(found, columns=BLOCK_COLUMNS).astype({"distance": "Int64"})
 
 
 def write(table: Table, folder: Path) -> None:
-    """lengths.csv and blocks.csv, floats at full precision."""
+    """lengths.csv, blocks.csv, positions.csv and distances.csv, floats at full precision."""
+    if len(table.distances):
+        write_atomic(folder / distances.FILE, table.distances.to_csv(index=False))
+    write_atomic(folder / positions.FILE, table.positions.to_csv(index=False))
     write_atomic(folder / BLOCKS, table.blocks.to_csv(index=False))
     write_atomic(folder / LENGTHS, table.lengths.to_csv(index=False))

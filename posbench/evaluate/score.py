@@ -5,7 +5,7 @@ layer. Shapes: B batch, T length of the windows of a batch, S scored positions, 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from posbench.model import Decoder
 LOGIT_ROWS = 2048
 #: windows of equal inputs, which share one forward pass
 Pass = tuple[Window, ...]
+#: is told what the first reading gives: scored positions [S] and their nats [B, S], float64
+Watch = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 @dataclass
@@ -36,6 +38,10 @@ class Block:
     nats: float
     tokens: int
     bytes: int
+    #: tokens whose most likely prediction is right; the mean over draws
+    correct: float = 0.0
+    #: that of the window
+    distance: int | None = None
 
 
 class OutOfMemory(Exception):
@@ -57,7 +63,8 @@ def memory_needed(
     bias = 4 * config.n_heads * length
     chunk = batch * config.n_heads * attention.CHUNK_ROWS * 1024
     ctx = Context(model.sampler.consecutive)
-    acting = [posenc.for_layer(i)[0] for i in range(len(model.blocks))]
+    layers = [posenc.for_layer(i)[0] for i in range(len(model.blocks))]
+    acting = [m for e in layers for m in e.modules() if isinstance(m, PositionalEncoding)]
     if any(attention.written_out(e, ctx) for e in acting):
         chunk = 16 * max(attention.CHUNK_SCORES, batch * config.n_heads * length)
     if any("attend" in e.hooks for e in acting):  # keys turned anew, and what is made on the way
@@ -123,6 +130,7 @@ def score(
     batch_tokens: int,
     limit: float,
     draws: int = 1,
+    watch: Watch | None = None,
 ) -> list[Block]:
     """Blocks in the order of the windows; windows of the same (document, block) are summed.
 
@@ -130,7 +138,7 @@ def score(
     Where test positions are drawn at random, nats are the mean over `draws` draws.
     Raises OutOfMemory. Nats may come out infinite or NaN: the caller decides what that means.
     """
-    (blocks,) = _blocks(model, posenc, [windows], token_bytes, batch_tokens, limit, draws)
+    (blocks,) = _blocks(model, posenc, [windows], token_bytes, batch_tokens, limit, draws, watch)
     return blocks
 
 
@@ -141,13 +149,14 @@ def score_together(
     token_bytes: Any,
     batch_tokens: int,
     limit: float,
+    watch: Watch | None = None,
 ) -> list[list[Block]]:
     """As `score`, for several readings of equal inputs off one forward pass.
 
     Each scores consecutive positions, the last reading those at the end of the inputs. What one
     gives does not depend on the others.
     """
-    return _blocks(model, posenc, readings, token_bytes, batch_tokens, limit)
+    return _blocks(model, posenc, readings, token_bytes, batch_tokens, limit, watch=watch)
 
 
 @torch.inference_mode()
@@ -159,6 +168,7 @@ def _blocks(
     batch_tokens: int,
     limit: float,
     draws: int = 1,
+    watch: Watch | None = None,
 ) -> list[list[Block]]:
     """Blocks of every reading."""
     device = next(model.parameters()).device
@@ -175,17 +185,22 @@ def _blocks(
             raise OutOfMemory
         there = [part.to(device) for part in labels]
         try:
-            nats = _nats(model, posenc, inputs, batch[0][0].shape, there, scored, draws)
+            nats, right = _nats(model, posenc, inputs, batch[0][0].shape, there, scored, draws)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, MemoryError) or _is_allocation(error):
                 raise OutOfMemory from None
             raise
+        if watch is not None:
+            watch(scored[0], nats[0])
         for reading, blocks in enumerate(found):
-            for each, value, label in zip(batch, nats[reading], labels[reading], strict=True):
+            sums = [part[reading].sum(1).tolist() for part in (nats, right)]
+            for each, value, hits, label in zip(batch, *sums, labels[reading], strict=True):
                 window = each[reading]
                 key = window.document, window.block
-                block = blocks.setdefault(key, Block(*key, window.end, 0.0, 0, 0))
+                new = Block(*key, window.end, 0.0, 0, 0, distance=window.distance)
+                block = blocks.setdefault(key, new)
                 block.nats += value
+                block.correct += hits
                 block.tokens += len(label)
                 block.bytes += int(token_bytes[label.numpy()].sum())
                 block.end = max(block.end, window.end)
@@ -200,12 +215,13 @@ def _nats(
     labels: Sequence[torch.Tensor],
     scored: Sequence[torch.Tensor],
     draws: int = 1,
-) -> list[list[float]]:
-    """Summed nats of every window of a batch, for each reading; the mean over draws of positions.
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Nats [B, S] of a batch, and 1 where the most likely token is right, for each reading.
 
-    A reading is scored positions [S] with their labels [B, S].
+    Float64, the mean over draws of positions. A reading is scored positions [S] with their labels
+    [B, S].
     """
-    total = torch.zeros(len(scored), len(inputs), dtype=torch.float64)
+    total, right = ([torch.zeros(part.shape).double() for part in labels] for _ in range(2))
     rows = max(1, LOGIT_ROWS // len(inputs))
     draws = draws if model.sampler.random_test else 1
     for draw in range(draws):
@@ -214,11 +230,11 @@ def _nats(
         for i, (hidden, wanted) in enumerate(zip(streams, labels, strict=True)):
             for j in range(0, hidden.shape[1], rows):
                 logits = model.logits(hidden[:, j : j + rows]).float()
-                loss = F.cross_entropy(
-                    logits.flatten(0, 1), wanted[:, j : j + rows].flatten(), reduction="none"
-                )
-                total[i] += loss.double().cpu().unflatten(0, (len(inputs), -1)).sum(1)
-    return [[float(t) / draws for t in reading] for reading in total]
+                labels_BS = wanted[:, j : j + rows]
+                loss = F.cross_entropy(logits.flatten(0, 1), labels_BS.flatten(), reduction="none")
+                total[i][:, j : j + rows] += loss.double().cpu().unflatten(0, (len(inputs), -1))
+                right[i][:, j : j + rows] += (logits.argmax(-1) == labels_BS).cpu()
+    return [nats / draws for nats in total], [hits / draws for hits in right]
 
 
 def _streams(

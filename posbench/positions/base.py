@@ -31,6 +31,11 @@ class PositionSampler:
         self.train_length = train_length
 
     @property
+    def target(self) -> int:
+        """Length that training prepares for."""
+        return self.train_length
+
+    @property
     def max_length(self) -> int | None:
         """Longest sequence that it has positions for; None = any."""
         return None

@@ -27,9 +27,13 @@ LENGTHS = ["train_len", "test_len"]
 FLOATS = [
     "scale", "ratio", "n_eff", "mean_context", "nll", "nll_lo", "nll_hi", "ppl", "bpb",
     "crop_nll", "gain", "gain_lo", "gain_hi", "base_nll", "ngram_nll",
+    "accuracy", "exact", "control_nll", "repeat_gain", "repeat_lo", "repeat_hi",
 ]  # fmt: skip
 #: columns that older files lack -> the column that says the same there
 LATER = {"windows_hash": "", "train_shape": "train_len", "test_shape": "test_len"}
+LATER |= dict.fromkeys(FLOATS[-6:], "")
+#: protocols of blocks that rows are compared with
+REFERENCES = ("crop", "control")
 RULE = ["rescale", "factor", "options"]
 IDENTITY = ["run_id", *RULE, "protocol", "test_len", "test_shape", "targets_hash", "dtype"]
 INTERNAL = [
@@ -211,13 +215,13 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
 
 
 def _blocks_of(rows: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
-    """The blocks behind the rows that were kept, and the crop reference of their evaluations."""
+    """The blocks behind the rows that were kept, and the references of their evaluations."""
     source = ["run_id", "eval_id"]
     exact = [*source, *RULE, "test_len", "test_shape", "protocol"]
     kept = set(rows[exact].itertuples(index=False, name=None))
     evaluations = set(rows[source].itertuples(index=False, name=None))
     keep = [
-        tuple(row) in kept or (row[-1] == "crop" and tuple(row[:2]) in evaluations)
+        tuple(row) in kept or (row[-1] in REFERENCES and tuple(row[:2]) in evaluations)
         for row in blocks[exact].itertuples(index=False, name=None)
     ]
     return blocks[keep].drop_duplicates([*exact, "document", "block"]).reset_index(drop=True)
@@ -227,6 +231,13 @@ def _unit_means(blocks: pd.DataFrame, unit: list[str]) -> pd.Series:
     """Nats per token of each unit (document or block)."""
     sums = blocks.groupby(unit, sort=True)[["nats", "tokens"]].sum()
     return sums["nats"] / sums["tokens"].astype("float64")
+
+
+def _of(blocks: pd.DataFrame, row: dict[str, Any]) -> pd.DataFrame:
+    """The blocks behind a row."""
+    for name in (*RULE, "protocol", "test_len", "test_shape"):
+        blocks = blocks[blocks[name] == row[name]]
+    return blocks
 
 
 def _matrix(columns: list[pd.Series], what: str) -> np.ndarray:
@@ -241,7 +252,8 @@ def _pooled_row(group: pd.DataFrame, blocks: pd.DataFrame) -> dict[str, Any]:
     """One row for several seeds: mean and two-way interval over units crossed with seeds."""
     seeds = records(group)
     row = dict(seeds[-1])
-    for name in ("crop_nll", "base_nll", "ngram_nll", "mean_context", "scale"):
+    means = ("crop_nll", "base_nll", "ngram_nll", "mean_context", "scale", "accuracy", "exact")
+    for name in means:
         row[name] = float(group[name].mean())
     row["n_eff"] = float(group["n_eff"].min())
     verdicts = set(group["verdict"])
@@ -249,14 +261,14 @@ def _pooled_row(group: pd.DataFrame, blocks: pd.DataFrame) -> dict[str, Any]:
     refused = [seed["status"] for seed in seeds if seed["status"] != "ok"]
     if refused:  # a mean over the seeds that survived would hide the failure
         empty = ["nll", "nll_lo", "nll_hi", "ppl", "bpb", "gain", "gain_lo", "gain_hi"]
+        empty += FLOATS[-6:]
         return {**row, **dict.fromkeys(empty, math.nan), "status": refused[0], "verdict": ""}
     unit = ["document", "block"] if row["interval_over"] in BLOCKWISE else ["document"]
-    own, crop, bits, n_bytes = [], [], 0.0, 0
+    own, crop, control, bits, n_bytes = [], [], [], 0.0, 0
     for seed in seeds:
         mine = blocks[(blocks["run_id"] == seed["run_id"]) & (blocks["eval_id"] == seed["eval_id"])]
-        scored = mine
-        for name in (*RULE, "protocol", "test_len", "test_shape"):
-            scored = scored[scored[name] == seed[name]]
+        scored = _of(mine, seed)
+        control.append(_unit_means(_of(mine, {**seed, "protocol": "control"}), unit))
         own.append(_unit_means(scored, unit))
         crop.append(_unit_means(mine[mine["protocol"] == "crop"], unit))
         bits += float(scored["nats"].sum()) / math.log(2)
@@ -271,6 +283,11 @@ def _pooled_row(group: pd.DataFrame, blocks: pd.DataFrame) -> dict[str, Any]:
         row["gain"], row["gain_lo"], row["gain_hi"] = two_way_interval(gain)
     else:
         row["gain"] = row["gain_lo"] = row["gain_hi"] = math.nan
+    if row["protocol"] == "repeat" and all(len(column) for column in control):
+        pairs = [reference - scored for reference, scored in zip(control, own, strict=True)]
+        gain = _matrix([pair.dropna() for pair in pairs], str(row["preset"]))
+        row["control_nll"] = float(group["control_nll"].mean())
+        row["repeat_gain"], row["repeat_lo"], row["repeat_hi"] = two_way_interval(gain)
     return row
 
 

@@ -233,7 +233,8 @@ class Section:
     def facts(self) -> list[str]:
         """What the numbers rest on, for titles: protocol, corpus, counts, seeds."""
         keys = self.keys
-        other = f" of {self.lengths[-1]} (other targets at every length)" if self.moving else ""
+        whole = f" of {self.lengths[-1]}" if keys["protocol"] == "prefix" else ""
+        other = f"{whole} (other targets at every length)" if self.moving else ""
         facts = [f"tier {keys['tier']}", f"{keys['protocol']}{other}"]
         facts += [f"{keys['data']} {keys['tokenizer']}", f"L = {self.train_shape}"]
         if keys["growing"]:
@@ -243,7 +244,8 @@ class Section:
         if keys["dtype"] not in ("", "float32"):
             facts.append(str(keys["dtype"]))
         if docs := self.counts("n_docs"):
-            facts.append(f"{docs} {SAMPLES[self.axes]}{'' if docs == '1' else 's'}")
+            sample = "window" if self.interval_over == "windows" else SAMPLES[self.axes]
+            facts.append(f"{docs} {sample}{'' if docs == '1' else 's'}")
         if targets := self.counts("n_targets"):
             facts.append(f"{targets} tokens a {'length' if self.axes == 1 else 'shape'}")
         seeds = self.counts("n_seeds") or "1"

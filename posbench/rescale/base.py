@@ -141,7 +141,31 @@ class Rescale:
         self, encoding: "PositionalEncoding", train_length: int, test_length: int
     ) -> "PositionalEncoding":
         """The encoding to test with; the trained one is left as it is."""
+        self.refuse_trained(encoding)
         return encoding.changed(lambda part: self.on(part, train_length, test_length))
+
+    def trained_into(
+        self, encoding: "PositionalEncoding", train_length: int, target: int
+    ) -> "PositionalEncoding":
+        """The encoding of a run that trains under the rule: for all lengths what it is at `target`.
+
+        Rules that act on the same thing can no longer be applied to it.
+        """
+        found = self.applied(encoding, train_length, target)
+        return found.replace(trained_under={**encoding.trained_under, **self.acting()})
+
+    def acting(self) -> dict[str, str]:
+        """What it acts on -> its label."""
+        return {self.acts_on: self.label}
+
+    def refuse_trained(self, encoding: "PositionalEncoding") -> None:
+        """UnsupportedRescale where the run was trained under a rule that acts on the same thing."""
+        for thing in self.acting():
+            if thing in encoding.trained_under:
+                raise UnsupportedRescale(
+                    f"{encoding.label} cannot be rescaled by {self.name}: the run was trained "
+                    f"under {encoding.trained_under[thing]}, which also acts on {thing}"
+                )
 
     def on(
         self, encoding: "PositionalEncoding", train_length: int, test_length: int

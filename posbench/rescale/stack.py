@@ -66,11 +66,17 @@ class RescaleStack(Rescale):
         """The product of the parts' numbers."""
         return math.prod(rule.scale(train_length, test_length) for rule in self.parts)
 
+    def acting(self) -> dict[str, str]:
+        return {rule.acts_on: rule.label for rule in self.parts}
+
     def applied(
         self, encoding: PositionalEncoding, train_length: int, test_length: int
     ) -> PositionalEncoding:
-        # frequencies last: a rule that takes them from each query's own length wraps all the rest
-        for rule in sorted(self.parts, key=lambda rule: rule.acts_on == "frequencies"):
+        self.refuse_trained(encoding)
+        # a rule that takes frequencies from each query's own length wraps all the rest, a window
+        # that too
+        last = {"frequencies": 1, "keys": 2}
+        for rule in sorted(self.parts, key=lambda rule: last.get(rule.acts_on, 0)):
             encoding = rule.applied(encoding, train_length, test_length)
         return encoding
 

@@ -155,7 +155,9 @@ def test_blocks_csv_holds_the_same_nats(trained: Any, evaluate: Evaluate, slow: 
     assert len(blocks) == 2 * DOCS * BLOCKS
 
 
-@pytest.mark.parametrize("protocol", ["same_targets", "nonoverlapping", "prefix", "stride1"])
+@pytest.mark.parametrize(
+    "protocol", ["same_targets", "nonoverlapping", "sliding", "prefix", "stride1"]
+)
 @pytest.mark.parametrize("length", [64, 100, 512])
 def test_mean_context_and_number_of_targets_by_brute_force(
     text_data: Any, protocol: str, length: int
@@ -163,8 +165,9 @@ def test_mean_context_and_number_of_targets_by_brute_force(
     config = EvalConfig(blocks=3, docs=4, lengths=[64, 100, 512])
     read = list(protocols.read(protocol, text_data, (length,), config))
     contexts = np.concatenate([w.scored + 1 for w in read])
-    assert protocols.mean_context(protocol, text_data, (length,)) == pytest.approx(contexts.mean())
-    whole = protocol == "nonoverlapping"
+    found = protocols.mean_context(protocol, text_data, (length,), config)
+    assert found == pytest.approx(contexts.mean())
+    whole = protocol in ("nonoverlapping", "sliding")
     assert len(contexts) == (4 * text_data.targets.longest if whole else 4 * 3 * K)
     assert all(len(w.inputs) == length for w in read) or whole
     for w in read:

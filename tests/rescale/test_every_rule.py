@@ -40,6 +40,8 @@ TAKES_FACTOR = [
 ]
 #: rules whose numbers follow from s alone; longrope's are the user's, whatever s
 BY_SCALE = [name for name in TAKES_FACTOR if name != "longrope"]
+#: those that only a rotary scheme can have
+ROTARY = [id for id in RULES if cls(id).acts_on not in ("nothing", "scores", "keys")]
 FREQUENCIES = [id for id in STATIC if cls(id).acts_on == "frequencies"]
 
 
@@ -76,11 +78,11 @@ def test_up_to_the_trained_length_nothing_changes(id, dim, length, base):
         untouched(make(id).applied(trained, length, n), trained)
 
 
-@pytest.mark.parametrize("name", ["self_extend", "leaky_rerope"])
-def test_up_to_the_trained_length_a_map_leaves_the_model_as_it_is(name):
+@pytest.mark.parametrize("id", ["self_extend", "leaky_rerope", "window", "window-sinks"])
+def test_up_to_the_trained_length_the_model_is_left_as_it_is(id):
     trained = rope(16, L)
     for n in (1, L // 2, L):
-        assert rule(name).applied(trained, L, n) is trained
+        assert make(id).applied(trained, L, n) is trained
 
 
 @pytest.mark.parametrize("name", TAKES_FACTOR)
@@ -205,7 +207,7 @@ def test_the_trained_encoding_is_left_alone(id):
     assert (found is trained) == (id == "none")
 
 
-@pytest.mark.parametrize("id", [i for i in RULES if cls(i).acts_on not in ("nothing", "scores")])
+@pytest.mark.parametrize("id", ROTARY)
 @pytest.mark.parametrize("name", [n for n in SCHEMES if "rotate" not in scheme(n).hooks])
 def test_schemes_that_are_not_rotary_refuse(id, name):
     """At every length, so that a row is a refusal as a whole."""
@@ -238,7 +240,9 @@ def test_no_output_depends_on_a_later_token(id):
         (grad,) = torch.autograd.grad(out[0, i] @ probe, stream, retain_graph=True)
         seen = grad[0].abs().amax(-1)
         assert torch.equal(seen[i + 1 :], torch.zeros_like(seen[i + 1 :]))
-        assert bool((seen[: i + 1] > 0).all())
+        first = max(0, i - 2 * (L - 1)) if id == "window" else 0  # two layers of L keys
+        assert torch.equal(seen[:first], torch.zeros_like(seen[:first]))
+        assert bool((seen[first : i + 1] > 0).all())
 
 
 @pytest.mark.parametrize("id", RULES)
@@ -394,7 +398,7 @@ def test_registered_rules_describe_themselves(name):
     found = cls(name)
     assert found.name == name
     assert found.Config().name == name
-    assert found.family in ("rescaling", "position map", "temperature", "combined")
+    assert found.family in ("rescaling", "position map", "temperature", "combined", "reference")
     sources = ("arXiv:", "kexue.fm/archives/")
     assert name in ("none", "stack") or found.paper.startswith(sources)
     assert name == "none" or any(source in found.__doc__ for source in sources)

@@ -1,0 +1,60 @@
+"""Loss and accuracy by how far back lies what the answers are known from.
+
+For windows that say so: those of a task, and of the protocol `repeat`. Buckets are those of
+positions.csv, so that L ends one: none holds distances both within and beyond the training length.
+"""
+
+from bisect import bisect_left
+from typing import Any
+
+import pandas as pd
+
+from posbench.evaluate import positions
+from posbench.evaluate.plan import Cell, Key, Plan
+from posbench.evaluate.score import Block
+
+FILE = "distances.csv"
+COLUMNS = [
+    "run_id", "rescale", "factor", "options", "protocol", "test_len", "distance_lo", "distance_hi",
+    "windows", "nats", "tokens", "correct", "exact",
+]  # fmt: skip
+
+
+def table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
+    """Sums over the windows of every row and bucket; empty where no window has a distance."""
+    rules, found = todo.rules(), []
+    for key in todo.wanted():
+        rule = rules[key.rule]
+        what: dict[str, Any] = {
+            "run_id": todo.run.manifest["run_id"],
+            "rescale": rule.name,
+            "factor": rule.factor,
+            "options": " ".join(rule.options),
+            "protocol": key.protocol,
+            "test_len": key.length,
+        }
+        found += [what | sums for sums in buckets(cells[key].blocks, todo.train_length)]
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+def buckets(blocks: list[Block], train_length: int) -> list[dict[str, Any]]:
+    """Sums over the blocks of every bucket of distances that holds any, ascending."""
+    known = [(block.distance, block) for block in blocks if block.distance is not None]
+    if not known:
+        return []
+    ends = positions.bounds(train_length, max(distance for distance, _ in known))
+    groups: dict[int, list[Block]] = {}
+    for distance, block in known:
+        groups.setdefault(bisect_left(ends, distance), []).append(block)
+    return [
+        {
+            "distance_lo": ends[i - 1] + 1 if i else 1,
+            "distance_hi": ends[i],
+            "windows": len(own),
+            "nats": sum(b.nats for b in own),
+            "tokens": sum(b.tokens for b in own),
+            "correct": sum(b.correct for b in own),
+            "exact": sum(b.correct == b.tokens for b in own),
+        }
+        for i, own in sorted(groups.items())
+    ]

@@ -1,0 +1,138 @@
+"""What a gain says: in units of b, against the headroom, in one word; and how far a row holds.
+
+All on the frozen targets. b = NLL(context 16) - NLL_crop(L) is what context is worth inside L,
+gain(T) = NLL_crop - NLL(T), headroom(T) = NLL_crop - NLL(T) of a run that was trained at such
+lengths. Intervals are paired, over units: documents, in nats per token.
+
+    explodes      loss above that of the n-gram model
+    uses          lower end of the gain above 0.05 b
+    degrades      upper end below -0.05 b
+    holds         interval inside +-0.05 b
+    no headroom   would be `holds`, but the headroom is less than `detectable`: with so little to
+                  gain, holding says nothing
+    undecided     none of these
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from posbench.data.targets import DOCUMENTS
+from posbench.evaluate import statistics
+
+#: half width of `holds` in units of b
+BAND = 0.05
+#: share of repeats in which an effect of the size `detectable` is found
+POWER = 0.8
+USES, HOLDS, DEGRADES, EXPLODES = "uses", "holds", "degrades", "explodes"
+NO_HEADROOM, UNDECIDED = "no headroom", "undecided"
+COLUMNS = [
+    "b", "gain_b", "gain_b_lo", "gain_b_hi", "headroom", "headroom_lo", "headroom_hi",
+    "detectable", "share", "share_lo", "share_hi",
+]  # fmt: skip
+#: what the rows of one curve have in common
+FAMILY = ["run_id", "preset", "rescale", "factor", "options", "protocol", "targets_hash"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def measured(own: Floats, crop: Floats, b: float, long: Floats | None) -> dict[str, Any]:
+    """The columns of a row from the losses of its units [n]; what cannot be said is left out.
+
+    `long` are the losses of the run that was trained at such lengths. A share is given only where
+    the headroom is at least `detectable`.
+    """
+    row: dict[str, Any] = {"b": b}
+    if b > 0:
+        gain = statistics.interval(crop - own)
+        row |= {name: x / b for name, x in zip(COLUMNS[1:4], gain, strict=True)}
+    if long is not None:
+        row |= dict(zip(COLUMNS[4:7], statistics.interval(crop - long), strict=True))
+        row["detectable"] = detectable(crop - long)
+        if row["headroom"] >= row["detectable"]:
+            row |= dict(zip(COLUMNS[8:], share(crop - own, crop - long), strict=True))
+    return row
+
+
+def detectable(differences: Floats) -> float:
+    """The least true mean of paired differences [n] that a 95 % interval finds above or below 0.
+
+    In 80 % of repeats, at their standard error: (t(0.975) + t(0.8)) s / sqrt(n). nan for n < 2.
+    """
+    from scipy.special import stdtrit
+
+    n = len(differences)
+    if n < 2:
+        return math.nan
+    error = float(differences.std(ddof=1)) / math.sqrt(n)
+    return float(stdtrit(n - 1, 0.975) + stdtrit(n - 1, POWER)) * error
+
+
+def share(gain: Floats, headroom: Floats) -> statistics.Interval:
+    """(ratio of the means, low, high) of paired differences [n], by Fieller's theorem.
+
+    The shares s for which gain - s * headroom has a 95 % t interval around 0. All nan where the
+    headroom's own interval holds 0, since they have no bounds then.
+    """
+    from scipy.special import stdtrit
+
+    n = len(gain)
+    if n < 2:
+        return math.nan, math.nan, math.nan
+    (gg, gh), (_, hh) = np.cov(gain, headroom) / n * stdtrit(n - 1, 0.975) ** 2
+    g, h = float(gain.mean()), float(headroom.mean())
+    a, middle, c = h * h - hh, g * h - gh, g * g - gg
+    if not a > 0:
+        return math.nan, math.nan, math.nan
+    half = math.sqrt(max(0.0, middle**2 - a * c))
+    return g / h, (middle - half) / a, (middle + half) / a
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """The word for a row that may have one (see `may_have_one`); "" where b or intervals lack."""
+    low, high = row.get("gain_b_lo", math.nan), row.get("gain_b_hi", math.nan)
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    if row["ngram_nll"] is not None and row["nll"] > row["ngram_nll"]:
+        return EXPLODES
+    if low > BAND:
+        return USES
+    if high < -BAND:
+        return DEGRADES
+    if not (low > -BAND and high < BAND):
+        return UNDECIDED
+    little = row.get("headroom", math.inf) < row.get("detectable", -math.inf)
+    return NO_HEADROOM if little else HOLDS
+
+
+def may_have_one(row: dict[str, Any], passed: bool) -> bool:
+    """Whether a row may have a verdict: the gate, 20 documents, a length past that of training."""
+    return passed and row["n_docs"] >= DOCUMENTS and row["test_len"] > row["train_len"]
+
+
+def longest_within(rows: pd.DataFrame, margins: Sequence[float] = (0.01, 0.05)) -> pd.DataFrame:
+    """How far the loss stays within a share of the crop loss: one line for each curve.
+
+    `rows` as in lengths.csv, read with numbers; those without a crop reference are passed over.
+    Columns: those of FAMILY, `longest` (tested), and for each margin `within_1%`: the longest test
+    length such that no length from L up to it has a loss above (1 + margin) * crop_nll or was
+    refused; empty where the first one is. At `longest` the true one may be longer.
+    """
+    found = []
+    known = [name for name in FAMILY if name in rows]
+    for names, curve in rows.groupby(known, sort=False, dropna=False):
+        curve = curve[curve["test_len"] >= curve["train_len"]].sort_values("test_len")
+        nll, crop = curve["nll"].astype("float64"), curve["crop_nll"].astype("float64")
+        if not crop.notna().any():
+            continue
+        line = dict(zip(known, names, strict=True)) | {"longest": int(curve["test_len"].max())}
+        for margin in margins:
+            within = nll <= (1 + margin) * crop
+            reached = curve["test_len"][within.cummin()]
+            line[f"within_{margin:.0%}"] = int(reached.max()) if len(reached) else None
+        found.append(line)
+    return pd.DataFrame(found, dtype=object)

@@ -112,6 +112,8 @@ class Cell:
     n_docs: float
     n_targets: float
     n_seeds: float
+    accuracy: float = math.nan
+    exact: float = math.nan
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> "Cell":
@@ -128,6 +130,8 @@ class Cell:
             n_docs=number(row["n_docs"]),
             n_targets=number(row["n_targets"]),
             n_seeds=number(row.get("n_seeds", 1)),
+            accuracy=number(row.get("accuracy")),
+            exact=number(row.get("exact")),
         )
 
 

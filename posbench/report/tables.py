@@ -87,6 +87,20 @@ def ratio_cell(cell: Cell, width: int = 99) -> str:
     return f"{ratio:.2f}" if ratio < 999.5 else plain(ratio, max(ratio, 9999.5))
 
 
+def accuracy_cell(cell: Cell, width: int = 99) -> str:
+    return _percent(cell, cell.accuracy, width)
+
+
+def exact_cell(cell: Cell, width: int = 99) -> str:
+    return _percent(cell, cell.exact, width)
+
+
+def _percent(cell: Cell, share: float, width: int) -> str:
+    if cell.status != "ok":
+        return REFUSALS.get(cell.status, cell.status)[:width]
+    return MISSING if math.isnan(share) else f"{100 * share:.1f}"
+
+
 def head(section: Section, length: int, width: int = 99) -> str:
     """`256 2x`, `32x32 4x`"""
     multiple, name = f"{length / section.train_len:.3g}x", section.shapes[length]
@@ -206,6 +220,10 @@ def _terminal_section(section: Section, width: int) -> list[str]:
         return [lengths[i : i + per_part] for i in range(0, len(lengths), per_part)]
 
     out = [*_wrap(title_of(section, short=True), width), ""]
+    shares = (("accuracy %", accuracy_cell), ("exact %", exact_cell))
+    for title, draw in shares if section.keys["protocol"] == "generated" else ():
+        for part in parts(section.lengths):
+            out += [*block(title, part, draw), ""]
     for part in parts(section.lengths):
         out += [*block("perplexity", part, value_cell), ""]
     if reference := ngram_line(section):

@@ -214,3 +214,8 @@ def test_the_command_measures_a_task(learnt: runs.Run, posbench: Callable[..., A
     assert done.code == 0, done.err
     assert "generated (other targets at every length)" in done.out
     assert "16 windows" in done.out and "first_token 19 symbols" in done.out
+    lines = done.out.splitlines()
+    for title in ("accuracy %", "exact %"):
+        (place,) = (i for i, line in enumerate(lines) if line.startswith(title))
+        assert lines[place].split()[2:] == ["16", "1x", "48", "3x"]
+        assert lines[place + 1].split() == ["none*", "100.0", "100.0"]

@@ -37,6 +37,19 @@ def test_accuracy_of_seeds_is_their_mean_and_old_tables_have_none(runs: Runs) ->
     assert old["accuracy"].isna().all() and old["repeat_gain"].isna().all()
 
 
+def test_the_table_of_a_task_shows_accuracy_and_refusals(runs: Runs) -> None:
+    curve: list[float | str] = [*CURVE[:5], "nonfinite"]
+    run = runs.add("rope", {PLAIN: curve}, protocol="generated", windows_hash="t")
+    right = [1.0, 0.9995, 0.5, 0.25, 0, ""]
+    _change(run, "lengths.csv", lambda t: t.assign(accuracy=right, exact=[1, 0.25, 0, 0, 0, ""]))
+    lines = tables.terminal_table(collect([run]).pooled, 100).splitlines()
+    shown = {line[:10].strip(): lines[i + 1].split()[1:] for i, line in enumerate(lines[:-1])}
+    assert shown["accuracy %"] == ["100.0", "100.0", "50.0", "25.0", "0.0", "nan"]
+    assert shown["exact %"] == ["100.0", "25.0", "0.0", "0.0", "0.0", "nan"]
+    other = runs.add("alibi", {PLAIN: CURVE})
+    assert "accuracy" not in tables.terminal_table(collect([other]).pooled)
+
+
 def test_a_seed_that_was_refused_leaves_no_accuracy(runs: Runs) -> None:
     curves = [CURVE, [*CURVE[:5], "nonfinite"]]
     made = [runs.add("rope", {PLAIN: curve}, seed=seed) for seed, curve in enumerate(curves)]

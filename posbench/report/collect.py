@@ -30,12 +30,14 @@ FLOATS = [
     "accuracy", "exact", "control_nll", "repeat_gain", "repeat_lo", "repeat_hi",
 ]  # fmt: skip
 #: columns that older files lack -> the column that says the same there
-LATER = {"windows_hash": "", "train_shape": "train_len", "test_shape": "test_len"}
+LATER = {"windows_hash": "", "stride": "", "train_shape": "train_len", "test_shape": "test_len"}
 LATER |= dict.fromkeys(FLOATS[-6:], "")
 #: protocols of blocks that rows are compared with
 REFERENCES = ("crop", "control")
 RULE = ["rescale", "factor", "options"]
-IDENTITY = ["run_id", *RULE, "protocol", "test_len", "test_shape", "targets_hash", "dtype"]
+IDENTITY = [
+    "run_id", *RULE, "protocol", "stride", "test_len", "test_shape", "targets_hash", "dtype"
+]  # fmt: skip
 INTERNAL = [
     "model",
     "eval_id",

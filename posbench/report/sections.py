@@ -319,6 +319,13 @@ def _series(choice: str, train: str, shapes: list[str]) -> list[tuple[str, list[
     return [(label, list(series.values())) for label, series in zip(labels, found, strict=True)]
 
 
+def _stride(row: dict[str, Any]) -> str:
+    """`stride=32` where windows go on by another number of tokens than half of theirs."""
+    stride = number(row.get("stride"))
+    usual = math.isnan(stride) or stride == max(1, row["test_len"] // 2)
+    return "" if usual else f"stride={stride:g}"
+
+
 def sections(rows: pd.DataFrame) -> list[Section]:
     """Tidy rows (per run or pooled over seeds) -> sections in a stable order."""
     result = []
@@ -331,7 +338,7 @@ def sections(rows: pd.DataFrame) -> list[Section]:
         names = _run_names(frame)
         entries: dict[tuple[str, ...], Entry] = {}
         for row in records(frame):
-            rule = (row["rescale"], row["factor"], row["options"])
+            rule = (row["rescale"], row["factor"], f"{row['options']} {_stride(row)}".strip())
             key = (row["run_id"], *rule)
             if key not in entries:
                 entries[key] = Entry(row["run_id"], names[row["run_id"]], row["preset"], *rule)

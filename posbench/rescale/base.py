@@ -56,6 +56,8 @@ class Rescale:
     acts_on: ClassVar[str] = "frequencies"
     #: what becomes of a frequency depends on its place in the ladder, or on its turns within L
     by_place: ClassVar[bool] = True
+    #: acts along axes of pictures and clips on which tests do not grow, too
+    every_axis: bool = False
 
     @dataclass
     class Config:
@@ -79,6 +81,8 @@ class Rescale:
     def __init__(self, config: Any):
         self.config = config
         factor = getattr(config, "factor", None)
+        if getattr(config, "axes", GROWN) == ALL:
+            self.every_axis = True
         if isinstance(factor, str) and factor != "auto":
             raise ConfigError(f"rescale.factor={factor}: a number of at least 1, or auto")
         if isinstance(factor, int | float) and not 1 <= factor < math.inf:
@@ -103,11 +107,6 @@ class Rescale:
         """`key=value` of what is not at its default, the factor aside; a list by its hash."""
         changed = sorted(settings.changed(self.config).items())
         return [f"{k}={_word(v)}" for k, v in changed if k not in ("name", "factor")]
-
-    @property
-    def every_axis(self) -> bool:
-        """Whether it also acts along axes of pictures and clips on which tests do not grow."""
-        return bool(getattr(self.config, "axes", GROWN) == ALL)
 
     @property
     def depends_on_total_length(self) -> bool:

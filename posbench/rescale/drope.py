@@ -21,6 +21,7 @@ class Drope(Rescale):
     family = "rescaling"
     paper = "arXiv:2512.12167"
     by_place = False
+    every_axis = True
 
     @dataclass
     class Config:

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from oracles import rope, rule, tiny_model, tokens
+from oracles import rope, rule, scheme, tiny_model, tokens
 
 from posbench.errors import UnsupportedRescale
+from posbench.settings import Geometry
 
 
 @pytest.mark.parametrize("name", ["rope", "partial_rope", "p_rope"])
@@ -30,3 +31,10 @@ def test_the_trained_model_keeps_its_rotation_and_the_length_does_not_matter():
 def test_what_has_no_rotation_is_refused():
     with pytest.raises(UnsupportedRescale, match="alibi cannot be rescaled by drope"):
         rule("drope").applied(tiny_model("alibi").posenc, 40, 80)
+
+
+def test_no_axis_of_a_clip_turns_any_more():
+    trained = scheme("rope_axial", Geometry(48, 2, 2, 64, 0, (4, 4, 4), (True, False, False)))
+    assert trained.inv_freq.min() > 0
+    dropped = rule("drope").applied(trained.measured_at((8, 4, 4)), 64, 128)
+    assert dropped.inv_freq.tolist() == [0.0] * 12

@@ -26,5 +26,9 @@ class Drope(Rescale):
     class Config:
         """No options."""
 
+    @property
+    def every_axis(self) -> bool:
+        return True
+
     def frequencies(self, ladder: Ladder, scale: float) -> Tensor:
         return torch.zeros_like(ladder.inv_freq)

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from oracles import rope, rule, tiny_model, tokens
+from oracles import rope, rule, scheme, tiny_model, tokens
 
 from posbench.errors import UnsupportedRescale
+from posbench.settings import Geometry
 
 
 @pytest.mark.parametrize("name", ["rope", "partial_rope", "p_rope"])
@@ -25,6 +26,14 @@ def test_the_trained_model_keeps_its_rotation_and_the_length_does_not_matter():
     assert all(t.tolist() == [0.0] * 8 for t in tables)
     assert torch.equal(trained.inv_freq, before)
     assert rule("drope").label == "drope" and rule("drope").scale(32, 4096) == 1
+
+
+def test_axes_of_a_clip_that_do_not_grow_lose_it_too():
+    geometry = Geometry(96, 2, 2, 1024, 0, (4, 16, 16), (True, False, False))
+    trained = scheme("rope_axial", geometry)
+    found = rule("drope").applied(trained.measured_at((8, 16, 16)), 1024, 2048)
+    assert trained.inv_freq.min() > 0
+    assert found.inv_freq.tolist() == [0.0] * 24
 
 
 def test_what_has_no_rotation_is_refused():

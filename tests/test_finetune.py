@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from helpers import refused
 from safetensors.torch import load_file, save_file
 
@@ -169,6 +170,16 @@ def test_a_factor_is_swept_like_anything_else(base: Any) -> None:
     wanted = ["rope+pi@4", "rope+pi@8", "rope+yarn@4", "rope+yarn@8"]
     assert [one.config.preset for one in found] == wanted
     assert len({one.folder for one in found}) == 4
+
+
+def test_its_settings_are_printed_with_what_is_inherited(base: Any, posbench: Make) -> None:
+    where = str(base.path.relative_to(Path.cwd()))
+    done = posbench("config", "train", f"init={where}", "rescale=pi", "train.seq_len=128")
+    assert done.code == 0, done.err
+    printed = yaml.safe_load(done.out)
+    assert printed["train"]["lr"] == 5e-3 and printed["model"]["d_model"] == 32
+    assert printed["init"] == where and printed["rescale"]["name"] == "pi"
+    assert "base" not in printed and "# train.lr" not in done.out
 
 
 # --- how it is named ------------------------------------------------------------------------------

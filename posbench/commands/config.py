@@ -39,7 +39,10 @@ def config_train(
             tied.insert(0, f"# train.seq_len is {settings.train.seq_len} (data.shape)\n")
         if cfg.train.lr is None:
             tied.insert(0, f"# train.lr is {settings.train.lr:g}\n")
-        documents.append(OmegaConf.to_yaml(cfg) + "".join(tied))
+        # what init=RUN fills in is not for typing
+        hidden = {"base", *(key for key in ("init", "rescale") if cfg[key] is None)}
+        shown = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key not in hidden])
+        documents.append(OmegaConf.to_yaml(shown) + "".join(tied))
     print("---\n".join(documents), end="")
 
 

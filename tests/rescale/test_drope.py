@@ -28,13 +28,14 @@ def test_the_trained_model_keeps_its_rotation_and_the_length_does_not_matter():
     assert rule("drope").label == "drope" and rule("drope").scale(32, 4096) == 1
 
 
+def test_axes_of_a_clip_that_do_not_grow_lose_it_too():
+    geometry = Geometry(96, 2, 2, 1024, 0, (4, 16, 16), (True, False, False))
+    trained = scheme("rope_axial", geometry)
+    found = rule("drope").applied(trained.measured_at((8, 16, 16)), 1024, 2048)
+    assert trained.inv_freq.min() > 0
+    assert found.inv_freq.tolist() == [0.0] * 24
+
+
 def test_what_has_no_rotation_is_refused():
     with pytest.raises(UnsupportedRescale, match="alibi cannot be rescaled by drope"):
         rule("drope").applied(tiny_model("alibi").posenc, 40, 80)
-
-
-def test_no_axis_of_a_clip_turns_any_more():
-    trained = scheme("rope_axial", Geometry(48, 2, 2, 64, 0, (4, 4, 4), (True, False, False)))
-    assert trained.inv_freq.min() > 0
-    dropped = rule("drope").applied(trained.measured_at((8, 4, 4)), 64, 128)
-    assert dropped.inv_freq.tolist() == [0.0] * 12

@@ -344,7 +344,7 @@ def _from_runs(init: Override, parsed: list[Override]) -> str:
     for value in values:
         run = finetune.find(value.strip("'\""), str(word(roots[-1])) if roots else "runs")
         node = finetune.inherited(run, given)
-        options.append(settings.digest(node))
+        options.append(f"run_{settings.digest(node)}")  # a word, whatever the digits
         ConfigStore.instance().store(
             group=finetune.GROUP, name=options[-1], node=node, package="_global_"
         )

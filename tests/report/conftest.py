@@ -18,7 +18,8 @@ COLUMNS = [
     "n_docs", "n_eff", "n_blocks", "n_targets", "targets_hash", "mean_context", "nll", "nll_lo",
     "nll_hi", "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status",
     "dtype", "options", "base_nll", "ngram_nll", "stamp", "windows_hash", "train_shape",
-    "test_shape", "accuracy", "exact", "control_nll", "repeat_gain", "repeat_lo", "repeat_hi",
+    "test_shape", "stride", "accuracy", "exact", "control_nll", "repeat_gain", "repeat_lo",
+    "repeat_hi",
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",

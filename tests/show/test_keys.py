@@ -16,7 +16,7 @@ Command = Callable[..., Any]
     [
         ([], ["NAME is missing"]),
         (["yran"], ["yran: unknown", "did you mean yarn?", "alibi"]),
-        (["rescale=alibi"], ["rescale=alibi: unknown", "known: dynamic_ntk"]),
+        (["rescale=alibi"], ["rescale=alibi: unknown", "known: drope"]),
         (["data=sotu"], ["data=sotu", "a name comes first"]),
         (["head_dim=8", "rope"], ["head_dim=8", "a name comes first"]),
         (["rope", "alibi"], ["alibi", "one name, then key=value"]),

@@ -22,17 +22,9 @@ COLUMNS = [
 
 def table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     """Sums over the windows of every row and bucket; empty where no window has a distance."""
-    rules, found = todo.rules(), []
+    found = []
     for key in todo.wanted():
-        rule = rules[key.rule]
-        what: dict[str, Any] = {
-            "run_id": todo.run.manifest["run_id"],
-            "rescale": rule.name,
-            "factor": rule.factor,
-            "options": " ".join(rule.options),
-            "protocol": key.protocol,
-            "test_len": key.length,
-        }
+        what = positions.about(todo, key)
         found += [what | sums for sums in buckets(cells[key].blocks, todo.train_length)]
     return pd.DataFrame(found, columns=COLUMNS)
 

@@ -54,19 +54,23 @@ class Losses:
         return found
 
 
+def about(todo: Plan, key: Key) -> dict[str, Any]:
+    """The columns that say what a cell measured."""
+    rule = todo.rules()[key.rule]
+    return {
+        "run_id": todo.run.manifest["run_id"],
+        "rescale": rule.name,
+        "factor": rule.factor,
+        "options": " ".join(rule.options),
+        "protocol": key.protocol,
+        "test_len": key.length,
+    }
+
+
 def table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     """The buckets of every row; lengths read off one pass have them at the longest alone."""
-    rules, found = todo.rules(), []
+    found = []
     for key in todo.wanted():
-        rule = rules[key.rule]
-        what: dict[str, Any] = {
-            "run_id": todo.run.manifest["run_id"],
-            "rescale": rule.name,
-            "factor": rule.factor,
-            "options": " ".join(rule.options),
-            "protocol": key.protocol,
-            "test_len": key.length,
-        }
         for bucket in cells[key].positions:
-            found.append(what | dict(zip(COLUMNS[-4:], bucket, strict=True)))
+            found.append(about(todo, key) | dict(zip(COLUMNS[-4:], bucket, strict=True)))
     return pd.DataFrame(found, columns=COLUMNS)

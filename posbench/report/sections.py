@@ -4,7 +4,7 @@ Two numbers share a section only if they share corpus, tokenizer, training shape
 tier, dtype and targets, and if the same axes of a picture or clip are longer than in training.
 Where all lengths are read off the same windows (`prefix`), these stand for the targets, which are
 the same down a column, not along a row. Tables and figures are both drawn from here, so that they
-show the same rows in the same order under the same names.
+show the same rows in the same order under the same names; hence one file.
 """
 
 import math
@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from posbench.report.growing import by_axis
 from posbench.settings import PROTOCOLS
 
 PRESETS = ("none", "sinusoidal", "learned", "t5", "alibi", "rope")
@@ -22,8 +23,7 @@ COMPARABLE = (
     "data", "tokenizer", "train_len", "train_shape", "growing", "protocol", "track", "tier",
     "dtype", "targets_hash",
 )  # fmt: skip
-#: number of axes -> what the axes are called, and what one sample is
-AXES = {2: ("rows", "columns"), 3: ("frames", "rows", "columns")}
+#: number of axes -> what one sample is
 SAMPLES = {1: "document", 2: "picture", 3: "clip"}
 
 Key = tuple[int, float, str]
@@ -283,42 +283,6 @@ def _run_names(frame: pd.DataFrame) -> dict[str, str]:
     return unique
 
 
-def growing(train_shape: str, test_shape: str) -> str:
-    """The axes along which a test is larger than training: `rows and columns`; empty for text."""
-    L, T = (list(map(int, shape.split("x"))) for shape in (train_shape, test_shape))
-    names = AXES.get(len(L), ("",))
-    return " and ".join(name for name, a, b in zip(names, L, T, strict=True) if b > a)
-
-
-def _by_axis(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the axes that grow; those at L or below stand beside each choice of axes."""
-    rows["growing"] = list(map(growing, rows["train_shape"], rows["test_shape"]))
-    parts = []
-    for (_, train), frame in rows.groupby(["data", "train_shape"], sort=False):
-        choices = sorted(set(frame["growing"]) - {""}) or [""]
-        for choice in choices:
-            mine = frame[frame["growing"].isin(("", choice))]
-            every = list(dict.fromkeys(mine["test_shape"]))
-            for label, shapes in _series(choice, str(train), every):
-                parts.append(mine[mine["test_shape"].isin(shapes)].assign(growing=label))
-    return pd.concat(parts)
-
-
-def _series(choice: str, train: str, shapes: list[str]) -> list[tuple[str, list[str]]]:
-    """Shapes such that no two of a series have equally many tokens; each has the training shape."""
-    found: list[dict[int, str]] = [{}]
-    labels = [choice]
-    for shape in sorted(shapes, key=lambda s: (s != train, s)):
-        tokens = math.prod(map(int, shape.split("x")))
-        place = next((s for s in found if tokens not in s), None)
-        if place is None:
-            place = {k: s for k, s in found[0].items() if s == train and k != tokens}
-            found.append(place)
-            labels.append(f"{choice or 'tokens elsewhere'}: {shape}")
-        place[tokens] = shape
-    return [(label, list(series.values())) for label, series in zip(labels, found, strict=True)]
-
-
 def _stride(row: dict[str, Any]) -> str:
     """`stride=32` where windows go on by another number of tokens than half of theirs."""
     stride = number(row.get("stride"))
@@ -329,7 +293,7 @@ def _stride(row: dict[str, Any]) -> str:
 def sections(rows: pd.DataFrame) -> list[Section]:
     """Tidy rows (per run or pooled over seeds) -> sections in a stable order."""
     result = []
-    rows = _by_axis(sorted_rows(rows))
+    rows = by_axis(sorted_rows(rows))
     moving = rows["windows_hash"] != ""
     rows["targets_hash"] = rows["windows_hash"].where(moving, rows["targets_hash"])
     # what stands on the frozen targets is no reference for a whole line

@@ -1,4 +1,7 @@
-"""Verdicts, shares and longest lengths: on constructed numbers, and in rows of evaluations."""
+"""Verdicts, shares and longest lengths: on constructed numbers, and in rows of evaluations.
+
+One file: what rows hold is read beside the rules that it must follow.
+"""
 
 import math
 import random

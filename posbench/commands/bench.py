@@ -1,6 +1,7 @@
 """How fast this machine trains and evaluates."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -56,8 +57,8 @@ def bench(
         raise ConfigError(f"--rounds={rounds}: must be at least 1")
     if not limit > 0:
         raise ConfigError(f"--limit={limit:g}: must be above 0 (seconds)")
-    if out is not None and (out.is_dir() or (out.parent.exists() and not out.parent.is_dir())):
-        raise ConfigError(f"--out={out}: a file is to be written, and this cannot be one")
+    if out is not None and not _may_be_written(out):
+        raise ConfigError(f"--out={out}: must be a file that can be written")
     from posbench import devices
     from posbench.bench import tables
     from posbench.bench.run import run
@@ -74,3 +75,10 @@ def bench(
     print(tables.text(result))
     if compared is not None:
         print(f"\n{tables.comparison(compared, str(against))}")
+
+
+def _may_be_written(path: Path) -> bool:
+    """Whether a file can be written there, its folders made where they lack."""
+    place = next(p for p in path.absolute().parents if p.exists())
+    writable = place.is_dir() and os.access(place, os.W_OK)
+    return writable and not path.is_dir() and (not path.exists() or os.access(path, os.W_OK))

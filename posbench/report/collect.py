@@ -134,8 +134,13 @@ def read_rows(path: Path) -> pd.DataFrame:
     return _typed(frame, path, FLOATS, COUNTS)
 
 
+def _first(*paths: Path) -> Path:
+    """The first of some files that is there, or the first."""
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
 def read_blocks(path: Path) -> pd.DataFrame:
-    """`blocks.csv` of an evaluation with its types; RunError if damaged."""
+    """`blocks.csv` of an evaluation, compressed or not, with its types; RunError if damaged."""
     frame = _read_csv(path, BLOCK_COLUMNS)
     _add_later(frame)
     return _typed(frame, path, ["nats"], [name for name in BLOCK_COUNTS if name != "test_len"])
@@ -196,7 +201,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             )
             if "interval_over" not in rows:
                 rows["interval_over"] = str(evaluation.get("interval_over", "documents"))
-            blocks = read_blocks(folder / "blocks.csv")
+            blocks = read_blocks(_first(folder / "blocks.csv", folder / "blocks.csv.gz"))
             blocks.insert(0, "run_id", run_id)
             blocks.insert(1, "eval_id", folder.name)
             written = (folder / "lengths.csv").stat().st_mtime_ns

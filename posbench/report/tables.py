@@ -22,6 +22,9 @@ NAME_WIDTH = 20
 CELL_WIDTH = 9  # the narrowest cell that holds a value and its half width
 CEILING = 690.0  # exp() above this is not a useful number
 
+#: a name, its continuation, an entry
+Line = tuple[str, str, Entry]
+
 
 def exp(nats: float) -> float:
     """exp() that never overflows: inf above e^690."""
@@ -154,7 +157,7 @@ def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
     return [*notes, *([", ".join(legend)] if legend else []), *tied, *_unsupported(section)]
 
 
-def lines_of(section: Section) -> list[tuple[str, str, Entry]]:
+def lines_of(section: Section) -> list[Line]:
     """(name, its continuation, entry): runs, with their rescalings indented below."""
     lines = []
     last = None
@@ -166,12 +169,17 @@ def lines_of(section: Section) -> list[tuple[str, str, Entry]]:
             heading = Entry(entry.run_id, entry.run, entry.preset, "none", "", "")
             lines.append((entry.run, "", heading))
         last = entry.run_id
-        name = entry.run if entry.plain else f"  {entry.rule}"
+        name = entry.label if entry.plain else f"  {entry.rule}"
         rest = ""
         if len(name + star) > NAME_WIDTH and entry.options and not entry.plain:
             name, rest = f"  {entry.rule.removesuffix(entry.options).rstrip()}", entry.options
         lines.append((name + star, rest, entry))
     return lines
+
+
+def reference_lines(section: Section) -> list[Line]:
+    """The runs that were trained longer: losses without a ratio."""
+    return [(entry.run, "", entry) for entry in section.longer]
 
 
 def title_of(section: Section, short: bool) -> str:
@@ -197,7 +205,9 @@ def _terminal_section(section: Section, width: int) -> list[str]:
     pitch = min(13, max(CELL_WIDTH + 1, (width - name_width) // per_part))
     shown: list[str] = []
 
-    def block(title: str, lengths: list[int], draw: Callable[[Cell, int], str]) -> list[str]:
+    def block(
+        title: str, lengths: list[int], draw: Callable[[Cell, int], str], lines: list[Line] = lines
+    ) -> list[str]:
         heads = [head(section, length, pitch - 1).rjust(pitch) for length in lengths]
         out = [title.ljust(name_width) + "".join(heads)]
         for name, rest, entry in lines:
@@ -225,7 +235,7 @@ def _terminal_section(section: Section, width: int) -> list[str]:
         for part in parts(section.lengths):
             out += [*block(title, part, draw), ""]
     for part in parts(section.lengths):
-        out += [*block("perplexity", part, value_cell), ""]
+        out += [*block("perplexity", part, value_cell, [*lines, *reference_lines(section)]), ""]
     if reference := ngram_line(section):
         out[-1:] = [*_wrap(reference, width, "  "), ""]
     for part in parts(section.ratio_lengths):

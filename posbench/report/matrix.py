@@ -1,0 +1,140 @@
+"""Figure of who beats whom: a square per pair of schemes, at 4 and 16 times the training length."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from posbench.report import compare
+from posbench.report.entries import Entry
+from posbench.report.figures import save, wrapped
+from posbench.report.sections import Section, sections
+from posbench.report.style import LOSS, UNDECIDED, WIN
+from posbench.report.tables import head
+
+#: outcome -> colour, and a mark for a grey print
+LOOKS = {1: (WIN, "+"), -1: (LOSS, "\u2212"), 0: (UNDECIDED, "")}
+# inches
+SQUARE, LETTER, GAP, MARGIN, LINE, TITLE = 0.25, 0.075, 0.35, 0.15, 0.2, 0.55
+
+
+@dataclass
+class _Panel:
+    """The pairs of a section at one length."""
+
+    section: Section
+    length: int
+    entries: list[Entry]
+    found: dict[tuple[str, str], int]
+
+    @property
+    def side(self) -> float:
+        return SQUARE * len(self.entries)
+
+    @property
+    def names(self) -> list[str]:
+        return [e.label + ("*" if e.stamps else "") for e in self.entries]
+
+
+def panels_of(section: Section, pairs: pd.DataFrame) -> list[_Panel]:
+    """Panels with two entries or more."""
+    made = [
+        _Panel(section, n, compare.shown(section, n), compare.outcomes(section, n, pairs))
+        for n in compare.lengths_of(section)
+    ]
+    return [panel for panel in made if len(panel.entries) > 1 and panel.found]
+
+
+def matrix_figure(rows: pd.DataFrame, pairs: pd.DataFrame, path_stem: Path) -> bool:
+    """Write `<path_stem>.png` and `.svg`, unless there is nothing to compare; whether written."""
+    found = [panels for section in sections(rows) if (panels := panels_of(section, pairs))]
+    if found:
+        save(lambda: _figure(found), path_stem)
+    return bool(found)
+
+
+def _figure(found: list[list[_Panel]]) -> Figure:
+    """One line of panels for each section."""
+    names = [name for panels in found for panel in panels for name in panel.names]
+    left = MARGIN + LETTER * max(map(len, names)) + 0.3
+    widths = [sum(panel.side + GAP for panel in panels) + left for panels in found]
+    width = max(6.0, max(widths))
+    texts = [_texts(panels[0].section, width - 2 * MARGIN) for panels in found]
+    sides = [max(panel.side for panel in panels) for panels in found]
+    height = 0.75 + sum(
+        LINE * sum(map(len, lines)) + TITLE + side + GAP
+        for lines, side in zip(texts, sides, strict=True)
+    )
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasAgg(figure)
+
+    def write(line: str, y: float, **look: object) -> None:
+        figure.text(MARGIN / width, 1 - y / height, line, va="top", ha="left", **look)
+
+    write("Row against column: which has the lower loss", 0.12, fontsize=13, fontweight="bold")
+    handles = [
+        Patch(facecolor=LOOKS[sign][0], edgecolor="#888888", lw=0.6, label=label)
+        for sign, label in ((1, "+ row is better"), (-1, "\u2212 row is worse"), (0, "undecided"))
+    ]
+    figure.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(MARGIN / width, 1 - 0.42 / height),
+        ncols=3,
+        frameon=False,
+        fontsize=8.5,
+        borderaxespad=0,
+        borderpad=0,
+    )
+    y = 0.7
+    for panels, (facts, stamps), side in zip(found, texts, sides, strict=True):
+        for line in facts:
+            write(line, y, fontsize=9, color="#333333")
+            y += LINE
+        for line in stamps:
+            write(line, y, fontsize=9, color="#B00020", fontweight="bold")
+            y += LINE
+        x = left
+        for i, panel in enumerate(panels):
+            top = 1 - (y + TITLE) / height
+            size = panel.side
+            box = (x / width, top - size / height, size / width, size / height)
+            _draw(figure.add_axes(box), panel, named=i == 0 or panel.names != panels[0].names)
+            x += size + GAP
+        y += TITLE + side + GAP
+    return figure
+
+
+def _texts(section: Section, inches: float) -> tuple[list[str], list[str]]:
+    """What the tests rest on, and stamps."""
+    tested = (
+        f"paired t over {section.unit()}, 5 % after Holm's correction for all pairs of a length"
+    )
+    facts = ", ".join(section.facts())
+    return wrapped([f"{facts}; {tested}"], inches, 9), wrapped(section.stamp_lines(), inches, 9)
+
+
+def _draw(ax: Axes, panel: _Panel, named: bool) -> None:
+    """One matrix, rows and columns numbered."""
+    names, n = panel.names, len(panel.entries)
+    for i, row in enumerate(panel.entries):
+        for j, column in enumerate(panel.entries):
+            color, mark = LOOKS[panel.found.get((row.label, column.label), 0)]
+            if i == j:
+                color, mark = "#FFFFFF", ""
+            ax.fill_between([j, j + 1], i, i + 1, color=color, ec="white", lw=1)
+            ax.text(j + 0.5, i + 0.53, mark, ha="center", va="center", fontsize=8, color="white")
+    ax.set_xlim(0, n)
+    ax.set_ylim(n, 0)
+    places = [i + 0.5 for i in range(n)]
+    ax.set_xticks(places, [str(i + 1) for i in range(n)], fontsize=7.5)
+    labels = [f"{name}  {i}" if named else str(i) for i, name in enumerate(names, 1)]
+    ax.set_yticks(places, labels, fontsize=8.5)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(head(panel.section, panel.length), loc="left", fontsize=10.5, pad=6)

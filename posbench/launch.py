@@ -155,6 +155,19 @@ def train_configs(overrides: Sequence[str], multirun: bool) -> list[tuple[DictCo
         return _train_configs(hydra, overrides, multirun)
 
 
+def split(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of every job of a sweep that begins from nothing; nothing is composed."""
+    with _hydra() as hydra:
+        return _expand(_parse(opened(overrides, hydra), hydra))
+
+
+def prepared(overrides: Sequence[str]) -> jobs.Prepared:
+    """One job, composed and checked, not started."""
+    with _hydra() as hydra:
+        ((cfg, preset),) = _train_configs(hydra, overrides, False)
+        return jobs.prepare(cfg, preset)
+
+
 def _train_configs(
     hydra: Any, overrides: Sequence[str], multirun: bool
 ) -> list[tuple[DictConfig, str]]:

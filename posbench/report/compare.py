@@ -58,7 +58,7 @@ def _pairs(section: Section, length: int, losses: Losses) -> pd.DataFrame:
         common = tuple(sorted(set(tables[i]) & set(tables[j])))
         if common:
             by_seeds.setdefault(common, []).append((i, j))
-    parts = [_tested(tables, list(seeds), pairs) for seeds, pairs in by_seeds.items()]
+    parts = [tested(tables, list(seeds), pairs) for seeds, pairs in by_seeds.items()]
     if not parts:
         return pd.DataFrame(columns=COLUMNS)
     found = pd.concat(parts, ignore_index=True).sort_values(["i", "j"], ignore_index=True)
@@ -70,7 +70,7 @@ def _pairs(section: Section, length: int, losses: Losses) -> pd.DataFrame:
     return found.assign(**place)[COLUMNS]
 
 
-def _tested(
+def tested(
     tables: list[pd.DataFrame], seeds: list[int], pairs: list[tuple[int, int]]
 ) -> pd.DataFrame:
     """Difference, interval and p of pairs that have these seeds in common."""

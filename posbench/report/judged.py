@@ -55,17 +55,15 @@ def _verdict(cell: Cell | None) -> str:
         return REFUSALS.get(cell.status, cell.status)
     if not cell.verdict:
         return "no verdict"
+    if cell.explodes:
+        return cell.verdict
     value, low, high = cell.gain_b
-    text = cell.verdict if cell.explodes else f"{cell.verdict} {_signed(value, low, high)}"
+    text = f"{cell.verdict} {value:+.2f} [{low:+.2f}, {high:+.2f}]"
     share, *ends = (100 * part for part in cell.share)
     if math.isnan(share):
         return text
     inside = ", ".join(f"{end:.0f}" for end in ends)
     return f"{text}, {share:.0f} %" + ("" if math.isnan(ends[0]) else f" [{inside}]")
-
-
-def _signed(value: float, low: float, high: float) -> str:
-    return f"{value:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def within(section: Section) -> pd.DataFrame:

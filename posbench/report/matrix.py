@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -72,7 +75,7 @@ def _figure(found: list[list[_Panel]]) -> Figure:
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
 
-    def write(line: str, y: float, **look: object) -> None:
+    def write(line: str, y: float, **look: Any) -> None:
         figure.text(MARGIN / width, 1 - y / height, line, va="top", ha="left", **look)
 
     write("Row against column: which has the lower loss", 0.12, fontsize=13, fontweight="bold")
@@ -121,19 +124,19 @@ def _texts(section: Section, inches: float) -> tuple[list[str], list[str]]:
 def _draw(ax: Axes, panel: _Panel, named: bool) -> None:
     """One matrix, rows and columns numbered."""
     names, n = panel.names, len(panel.entries)
-    for i, row in enumerate(panel.entries):
-        for j, column in enumerate(panel.entries):
-            color, mark = LOOKS[panel.found.get((row.label, column.label), 0)]
-            if i == j:
-                color, mark = "#FFFFFF", ""
-            ax.fill_between([j, j + 1], i, i + 1, color=color, ec="white", lw=1)
-            ax.text(j + 0.5, i + 0.53, mark, ha="center", va="center", fontsize=8, color="white")
-    ax.set_xlim(0, n)
+    labels = [entry.label for entry in panel.entries]
+    signs = np.array([[panel.found.get((a, b), 0) for b in labels] for a in labels])
+    colors = ListedColormap([LOOKS[sign][0] for sign in (-1, 0, 1)])
+    shown = np.ma.masked_where(np.eye(n, dtype=bool), signs)
+    ax.pcolormesh(shown, cmap=colors, vmin=-1, vmax=1, edgecolors="white", linewidth=1)
+    for i, j in np.argwhere(signs):
+        mark = LOOKS[int(signs[i, j])][1]
+        ax.text(j + 0.5, i + 0.53, mark, ha="center", va="center", fontsize=8, color="white")
     ax.set_ylim(n, 0)
     places = [i + 0.5 for i in range(n)]
     ax.set_xticks(places, [str(i + 1) for i in range(n)], fontsize=7.5)
-    labels = [f"{name}  {i}" if named else str(i) for i, name in enumerate(names, 1)]
-    ax.set_yticks(places, labels, fontsize=8.5)
+    names = [f"{name}  {i}" if named else str(i) for i, name in enumerate(names, 1)]
+    ax.set_yticks(places, names, fontsize=8.5)
     ax.xaxis.tick_top()
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

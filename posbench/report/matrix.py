@@ -62,10 +62,16 @@ def matrix_figure(rows: pd.DataFrame, pairs: pd.DataFrame, path_stem: Path) -> b
 
 def _figure(found: list[list[_Panel]]) -> Figure:
     """One line of panels for each section."""
-    names = [name for panels in found for panel in panels for name in panel.names]
-    left = MARGIN + LETTER * max(map(len, names)) + 0.3
-    widths = [sum(panel.side + GAP for panel in panels) + left for panels in found]
-    width = max(6.0, max(widths))
+    longest = max(len(name) for panels in found for panel in panels for name in panel.names)
+    left = MARGIN + LETTER * longest + 0.3
+    named = [
+        [i == 0 or p.names != panels[0].names for i, p in enumerate(panels)] for panels in found
+    ]
+    widths = [
+        sum(panel.side + (left if name else GAP) for panel, name in zip(panels, names, strict=True))
+        for panels, names in zip(found, named, strict=True)
+    ]
+    width = max(6.0, max(widths) + MARGIN)
     texts = [_texts(panels[0].section, width - 2 * MARGIN) for panels in found]
     sides = [max(panel.side for panel in panels) for panels in found]
     height = 0.75 + sum(
@@ -94,20 +100,21 @@ def _figure(found: list[list[_Panel]]) -> Figure:
         borderpad=0,
     )
     y = 0.7
-    for panels, (facts, stamps), side in zip(found, texts, sides, strict=True):
+    for panels, names, (facts, stamps), side in zip(found, named, texts, sides, strict=True):
         for line in facts:
             write(line, y, fontsize=9, color="#333333")
             y += LINE
         for line in stamps:
             write(line, y, fontsize=9, color="#B00020", fontweight="bold")
             y += LINE
-        x = left
-        for i, panel in enumerate(panels):
+        x = 0.0
+        for panel, name in zip(panels, names, strict=True):
+            x += left if name else GAP
             top = 1 - (y + TITLE) / height
             size = panel.side
             box = (x / width, top - size / height, size / width, size / height)
-            _draw(figure.add_axes(box), panel, named=i == 0 or panel.names != panels[0].names)
-            x += size + GAP
+            _draw(figure.add_axes(box), panel, name)
+            x += size
         y += TITLE + side + GAP
     return figure
 

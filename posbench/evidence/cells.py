@@ -23,6 +23,7 @@ from typing import Any
 import pandas as pd
 
 from posbench import runs
+from posbench.errors import ConfigError
 from posbench.evaluate import lengths, rows
 from posbench.evidence import headroom
 from posbench.evidence.plan import Evaluation, Experiment
@@ -247,3 +248,10 @@ def _sum_blocks(path: Path, target: Path, over: str) -> None:
     packed = gzip.compress(text.getvalue().encode(), mtime=0)
     write_atomic(target / f"{path.name}.gz", packed)
     os.utime(target / f"{path.name}.gz", (path.stat().st_atime, path.stat().st_mtime))
+
+
+def opened(folder: Path) -> Cells:
+    """The cells below a folder; ConfigError where it is a file."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: a file, not a folder of cells")
+    return Cells(folder)

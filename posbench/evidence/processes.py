@@ -50,7 +50,8 @@ class _Started:
     """A command in a process of its own, on one thread."""
 
     def __init__(self, command: Command):
-        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (`poll` closes it)
+        self.written: list[str] = []
         environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "posbench", *command],
@@ -61,20 +62,24 @@ class _Started:
         )
 
     def poll(self) -> int | None:
-        return self.process.poll()
+        code = self.process.poll()
+        if code is not None and not self.log.closed:
+            self.log.seek(0)
+            self.written = self.log.read().decode(errors="replace").strip().splitlines()
+            self.log.close()
+        return code
 
     def stop(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
                 self.process.send_signal(number)
                 self.process.wait(GRACE)
-                return
+                break
+        self.poll()
 
     def word(self) -> str:
-        self.log.seek(0)
-        written = self.log.read().decode(errors="replace").strip().splitlines()
-        errors = [line for line in written if "error" in line]
-        return (errors or written or [""])[-1]
+        errors = [line for line in self.written if "error" in line]
+        return (errors or self.written or [""])[-1]
 
 
 def started(command: Command) -> Process:

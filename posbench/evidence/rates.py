@@ -5,11 +5,12 @@ trained (or diverged); until then its trainings take the base rate.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
 from posbench.evidence.cells import Cells
-from posbench.settings import ModelConfig
 
 #: the experiment that is the grid
 GRID = "rates"
@@ -26,13 +27,12 @@ def table(cells: Cells) -> pd.DataFrame:
     for run_id in cells.of(GRID):
         manifest = cells.manifest(run_id) or {}
         config = manifest["config"]
-        base = BASE / ModelConfig(**config["model"]).d_model
         loss = manifest.get("val_loss") if manifest["status"] == "finished" else None
         lines.append(
             {
                 "preset": manifest["preset"],
                 "data": config["data"]["name"],
-                "multiple": round(config["train"]["lr"] / base, 6),
+                "multiple": multiple(config),
                 "lr": config["train"]["lr"],
                 "val_loss": math.nan if loss is None else loss,
                 "status": manifest["status"],
@@ -44,6 +44,11 @@ def table(cells: Cells) -> pd.DataFrame:
         if set(own["multiple"]) >= set(MULTIPLES) and own["val_loss"].notna().any():
             found.loc[own["val_loss"].idxmin(), "best"] = 1
     return found.reset_index(drop=True)
+
+
+def multiple(config: Mapping[str, Any]) -> float:
+    """A run's learning rate over the base rate of its width; `config` as in its manifest."""
+    return round(config["train"]["lr"] * config["model"]["d_model"] / BASE, 6)
 
 
 def best(cells: Cells) -> dict[str, float]:

@@ -13,8 +13,9 @@ from posbench.evidence import rates, work
 from posbench.evidence.cells import Evidence
 from posbench.evidence.plan import Experiment
 from posbench.files import write_atomic
-from posbench.report.collect import Collected
+from posbench.report.collect import Collected, model_hash
 from posbench.report.compare import tested
+from posbench.report.pooling import FAMILY
 from posbench.report.sections import records
 
 #: accuracy from which on a seed counts as having solved a length
@@ -58,16 +59,29 @@ def _tabled(lines: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
 def verdicts(evidence: Evidence) -> pd.DataFrame:
     """The tidy columns of every row on text, seeds pooled, with `experiment`, `n_seeds` and `rate`.
 
-    `rate` says where the learning rate is from: `grid` (the best of rates.csv) or `base`.
+    `rate` says where the learning rate is from: `grid` (the best one of rates.csv), `base`, or
+    `given` by the experiment.
     """
     decided, parts = rates.best(evidence.cells), []
     for experiment, found in _evaluated(evidence):
         pooled = found.pooled[~_tasks(found.pooled)]
-        columns = ["experiment", "rate", *found.columns, "n_seeds"]
-        grid = experiment.tuned & pooled["preset"].isin(decided)
-        rate = grid.map({True: "grid", False: "base"})
-        parts.append(pooled.assign(experiment=experiment.name, rate=rate)[columns])
+        configs = {m["run_id"]: m["config"] for m in evidence.manifests(experiment.name)}
+        runs = found.rows.drop_duplicates(FAMILY).set_index(FAMILY)["run_id"]
+        words = {
+            key: _rate(rates.multiple(configs[run_id]), decided.get(key[0]))
+            for key, run_id in runs.items()
+        }
+        keys = pooled[FAMILY].itertuples(index=False, name=None)
+        named = pooled.assign(experiment=experiment.name, rate=[words[key] for key in keys])
+        parts.append(named[["experiment", "rate", *found.columns, "n_seeds"]])
     return _tabled(parts, ["experiment", "rate", *PLACE, "n_seeds"])
+
+
+def _rate(multiple: float, best: float | None) -> str:
+    """Where a learning rate is from."""
+    if multiple == best:
+        return "grid"
+    return "base" if multiple == 1 else "given"
 
 
 def references(evidence: Evidence) -> pd.DataFrame:
@@ -118,10 +132,15 @@ def sensitivity(evidence: Evidence) -> pd.DataFrame:
 def _against(
     experiment: Experiment, found: Collected, other: Collected
 ) -> Iterator[dict[str, Any]]:
-    """The rows of an experiment that has a counterpart without what it tries."""
+    """The rows that have a counterpart without what the experiment tries.
+
+    That is the same place, or the unscaled one where a rescaling is what is tried.
+    """
     known = {tuple(row[name] for name in PLACE): row for row in records(other.pooled)}
+    plain = {"rescale": PLAIN, "factor": "", "options": ""}
     for row in records(found.pooled):
-        without = known.get(tuple(row[name] for name in PLACE))
+        places = ([one[name] for name in PLACE] for one in (row, row | plain))
+        without = next((known[place] for place in map(tuple, places) if place in known), None)
         if without is None or row["status"] != "ok" or without["status"] != "ok":
             continue
         sides = [(row, found), (without, other)]
@@ -216,9 +235,9 @@ def status(evidence: Evidence, out: Path, seeds: int, runs_root: str = "runs") -
         finished = [m for m in manifests if m["status"] == "finished"]
         lost = len(manifests) - len(finished)
         missing = sum(one.job.experiment == name for one in left)
-        by_preset = Counter((m["preset"], m["config"]["data"]["name"]) for m in finished)
-        counts = sorted(set(by_preset.values()))
-        number = "-".join(str(n) for n in (counts[0], counts[-1])[: len(counts)]) if counts else "0"
+        counts = sorted(Counter(model_hash(m["config"], m["plugins"]) for m in finished).values())
+        least, most = (counts[0], counts[-1]) if counts else (0, 0)
+        number = str(most) if least == most else f"{least}-{most}"
         total, lacking = total + len(finished), lacking + missing
         lines.append(
             f"| {name} | {len(finished)} | {number} | {missing} | {lost} | {experiment.about} |"

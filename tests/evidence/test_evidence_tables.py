@@ -123,7 +123,7 @@ def test_extension_has_the_curve_and_the_tax(worked: Any, out: Path) -> None:
 def test_status_counts_runs_and_what_is_missing(worked: Any, out: Path, tmp_path: Path) -> None:
     text = (out / "status.md").read_text()
     assert "| core | 6 | 3 | 0 | 0 |" in text and "| tuned | 2 | 2 | 0 | 0 |" in text
-    assert "17 runs are in, 0 are missing" in text and "all at the base rate" in text
+    assert "19 runs are in, 0 are missing" in text and "all at the base rate" in text
     empty = Evidence(Cells(tmp_path / "none"), worked.experiments)
     lines = tables.status(empty, tmp_path, 1, str(tmp_path)).splitlines()
     assert "| core | 0 | 0 | 6 | 0 | a test |" in lines
@@ -172,3 +172,17 @@ def test_the_best_rate_is_chosen_once_all_were_tried() -> None:
     assert rates.best(Grid(rope[:3])) == {}
     assert rates.best(Grid([*rope, *alibi, ("alibi", 4.0, 4.0)])) == {"rope": 2.0, "alibi": 0.5}
     assert rates.best(Grid([])) == {}
+
+
+def test_rows_say_where_their_rate_is_from(worked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "best", lambda cells: {"rope": 1.0, "alibi": 2.0})
+    found = tables.verdicts(worked.evidence)
+    found = found[found["experiment"] == "core"]
+    assert dict(zip(found["preset"], found["rate"], strict=True)) == {
+        "rope": "grid",
+        "alibi": "base",
+    }
+    monkeypatch.setattr(rates, "BASE", 0.3)
+    found = tables.verdicts(worked.evidence)
+    found = found[found["experiment"] == "core"].set_index("preset")["rate"]
+    assert set(found["alibi"]) == {"grid"} and set(found["rope"]) == {"given"}

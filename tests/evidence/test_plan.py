@@ -29,7 +29,7 @@ def test_every_line_of_the_plan_composes_at_the_evidence_tier(name: str) -> None
         assert config.tier == config.name == "evidence" and config.seed == 0
     presets = {config.preset for config in found}
     for one in PLAN[name].evals:
-        assert not one.presets or name == "core" or set(one.presets) & presets
+        assert not one.presets or set(one.presets) & presets
 
 
 @pytest.mark.parametrize("name", ON)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from posbench import finetune
 from posbench.errors import RunError
 from posbench.report.columns import (
     BLOCK_COLUMNS,
@@ -37,7 +38,8 @@ class Collected:
 
     `rows`: one per run, rescaling, protocol and test length: the tidy columns, and `model` (hash of
     the configuration without its seed), `eval_id` (folder), `interval_over`, `tied` (options
-    that follow L: the value used and the paper's) and `passed` (the gate of its evaluation).
+    that follow L: the value used and the paper's), `passed` (the gate of its evaluation) and `base`
+    (of a fine-tuning: what tables call the run that it goes on from).
     `blocks`: the scored blocks behind them and their references, with `run_id` and `eval_id`; as
     means of documents they are `losses`.
     `pooled`: as `rows`, one per configuration, seeds and run ids joined by `+`; see `pooling.pool`.
@@ -63,7 +65,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_csv(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+def read_table(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     """Every column as text, exactly as written."""
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -79,7 +81,7 @@ def _floats(column: pd.Series) -> pd.Series:
     return pd.Series([float(v) if v else math.nan for v in column], column.index, dtype="float64")
 
 
-def _factor(text: str) -> str:
+def factor_text(text: str) -> str:
     """`8.0` and `8` are one factor."""
     try:
         return f"{float(text):.12g}"
@@ -100,7 +102,7 @@ def _typed(
                 frame[name] = _floats(frame[name]).astype("int64")
     except (ValueError, TypeError) as error:
         raise RunError(f"{path} is damaged: column {name}: {error}") from error
-    frame["factor"] = [_factor(text) for text in frame["factor"]]
+    frame["factor"] = [factor_text(text) for text in frame["factor"]]
     return frame
 
 
@@ -113,7 +115,7 @@ def _add_later(frame: pd.DataFrame, later: dict[str, str]) -> None:
 
 def read_rows(path: Path) -> pd.DataFrame:
     """A tidy CSV (of an evaluation or of a report) with its types; RunError if damaged."""
-    frame = _read_csv(
+    frame = read_table(
         path, [name for name in (*TEXT, *COUNTS, *LENGTHS, *FLOATS) if name not in LATER]
     )
     _add_later(frame, LATER)
@@ -127,7 +129,7 @@ def _first(*paths: Path) -> Path:
 
 def read_blocks(path: Path) -> pd.DataFrame:
     """`blocks.csv` of an evaluation, compressed or not, with its types; RunError if damaged."""
-    frame = _read_csv(path, BLOCK_COLUMNS)
+    frame = read_table(path, BLOCK_COLUMNS)
     _add_later(frame, LATER_BLOCKS)
     return _typed(frame, path, ["nats"], [name for name in BLOCK_COUNTS if name != "test_len"])
 
@@ -143,6 +145,8 @@ def model_hash(config: dict[str, Any], plugins: Any = None) -> str:
     identity.pop("seed", None)
     if isinstance(identity.get("train"), dict):
         identity["train"] = rest(identity["train"], TrainConfig)
+    if isinstance(base := identity.get("base"), dict):  # its weights go by the seed
+        identity["base"] = {k: v for k, v in base.items() if k not in ("weights_sha256", "run_id")}
     if plugins:
         identity["plugins"] = plugins
     return digest(identity)
@@ -181,6 +185,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             rows = read_rows(folder / "lengths.csv")
             rows["model"] = model_hash(manifest.get("config", {}), manifest.get("plugins"))
             rows["eval_id"] = folder.name
+            rows["base"] = finetune.names(manifest)[0] if "base" in manifest else ""
             rows["tied"] = "; ".join(
                 f"{t['option']} = {t['used']} (paper: {t['paper']})"
                 for t in manifest.get("tied", [])

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from posbench.evaluate.verdicts import EXPLODES
+from posbench.report.columns import OF_SEEDS
 
 
 def number(value: Any) -> float:
@@ -35,6 +36,9 @@ class Cell:
     n_seeds: float
     accuracy: float = math.nan
     exact: float = math.nan
+    #: of a task: accuracy of the worst, middle and best seed, share of seeds that solve the length
+    over_seeds: tuple[float, float, float, float] = (math.nan,) * 4
+    chance: float = math.nan
     median: float = math.nan
     verdict: str = ""
     #: value, low, high: gain in units of b, share of the headroom, loss of the longer run
@@ -65,6 +69,8 @@ class Cell:
             n_seeds=number(row.get("n_seeds", 1)),
             accuracy=number(row.get("accuracy")),
             exact=number(row.get("exact")),
+            over_seeds=(*three(*OF_SEEDS[:3]), number(row.get(OF_SEEDS[3]))),
+            chance=number(row.get("chance")),
             median=number(row.get("nll_median")),
             verdict=str(row.get("verdict", "")),
             gain_b=three("gain_b", "gain_b_lo", "gain_b_hi"),

@@ -4,6 +4,7 @@ import math
 
 import pandas as pd
 
+from posbench.report import accuracy, tasks
 from posbench.report.judged import matrices, pipe, verdict_table, within_table
 from posbench.report.orders import order_lines
 from posbench.report.sections import LONG, Cell, Entry, Section, sections
@@ -100,10 +101,15 @@ def _markdown_section(section: Section, pairs: pd.DataFrame | None) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _any_section(section: Section, pairs: pd.DataFrame | None) -> str:
+    of_task = section.keys["protocol"] == tasks.PROTOCOL
+    return accuracy.markdown(section) if of_task else _markdown_section(section, pairs)
+
+
 def markdown_table(rows: pd.DataFrame, pairs: pd.DataFrame | None = None) -> str:
     """The pooled rows in GitHub's Markdown.
 
     As `terminal_table`, with whole intervals, the crop reference, bits per byte, verdicts, longest
     lengths and, with the `pairs` of `compare.compared`, who beats whom.
     """
-    return "\n\n".join(_markdown_section(section, pairs) for section in sections(rows)) + "\n"
+    return "\n\n".join(_any_section(section, pairs) for section in sections(rows)) + "\n"

@@ -16,6 +16,7 @@ from posbench.errors import RunError
 from posbench.evaluate import protocols, verdicts
 from posbench.evaluate.rows import BLOCKWISE, perplexity
 from posbench.evaluate.statistics import two_way_interval
+from posbench.report import tasks
 from posbench.report.columns import COUNTS, IDENTITY, PLACE, PROBES, SHOWN, SOURCE
 from posbench.report.sections import LONG, records, sorted_rows, stamp_parts
 
@@ -88,8 +89,9 @@ def pool(rows: pd.DataFrame, losses: Losses) -> pd.DataFrame:
     """One row per configuration, rescaling, protocol and length.
 
     A single seed keeps its own numbers. A stamp on any row of any seed stays on all of them. New
-    columns: `n_seeds`, `nll_median` over units and seeds, `long_nll`, `long_lo`, `long_hi` of the
-    run that was trained longer, and `members`: (seed, row) of each seed.
+    columns: `n_seeds`, `nll_median` over units and seeds, those of `tasks.over_seeds`, `long_nll`,
+    `long_lo`, `long_hi` of the run that was trained longer, and `members`: (seed, row) of each
+    seed.
     """
     joined = {}
     for key, group in rows.groupby(FAMILY, sort=False):
@@ -105,6 +107,7 @@ def pool(rows: pd.DataFrame, losses: Losses) -> pd.DataFrame:
         seeds = records(group)
         row = {**(seeds[0] if len(seeds) == 1 else _several(group, losses)), **joined[key[:2]]}
         row["n_seeds"] = len(seeds)
+        row |= tasks.over_seeds(seeds)
         row["stamp"] = "; ".join(stamp_parts([row["stamp"], _too_few(row)]))
         row["members"] = tuple((seed["seed"], _place(seed)) for seed in seeds)
         pooled.append(row | _beside(row, seeds, losses))

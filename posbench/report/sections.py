@@ -204,14 +204,20 @@ class Section:
         )
 
 
+def run_name(run: dict[str, Any]) -> str:
+    """What a run is called from its row: preset and sampler; a fine-tuning is `rope +pi@8`."""
+    preset, base = run["preset"], str(run.get("base", ""))
+    sampler = run.get("positions", "")
+    said = sampler in ("", "standard", "none") or f"+{sampler}" in preset
+    method = preset.removeprefix(base)
+    name = f"{base} {method}" if base and method and method != preset else preset
+    return name if said else f"{name}+{sampler}"
+
+
 def _run_names(frame: pd.DataFrame) -> dict[str, str]:
-    """run id -> a name that is unique in the section: preset, sampler, then seed or hash."""
+    """run id -> a name that is unique in the section: `run_name`, then seed or hash."""
     runs = records(frame.drop_duplicates("run_id"))
-    names = {}
-    for run in runs:
-        sampler = run.get("positions", "")
-        mark = "" if sampler in ("", "standard", "none") else f"+{sampler}"
-        names[run["run_id"]] = run["preset"] + mark
+    names = {run["run_id"]: run_name(run) for run in runs}
     taken = list(names.values())
     unique = {}
     for run in runs:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pandas as pd
 
+from posbench.report import tasks
 from posbench.report.orders import order_lines
 from posbench.report.sections import Cell, Entry, Section, sections
 
@@ -91,17 +92,21 @@ def ratio_cell(cell: Cell, width: int = 99) -> str:
 
 
 def accuracy_cell(cell: Cell, width: int = 99) -> str:
-    return _percent(cell, cell.accuracy, width)
+    return _percent(cell, cell.accuracy, width, tasks.spread(cell))
 
 
 def exact_cell(cell: Cell, width: int = 99) -> str:
-    return _percent(cell, cell.exact, width)
+    return _percent(cell, cell.exact, width, tasks.solved(cell))
 
 
-def _percent(cell: Cell, share: float, width: int) -> str:
+def _percent(cell: Cell, share: float, width: int, beside: str) -> str:
+    """`87.1 31-98`: a mean in %, and what stands beside it if it fits."""
     if cell.status != "ok":
         return REFUSALS.get(cell.status, cell.status)[:width]
-    return MISSING if math.isnan(share) else f"{100 * share:.1f}"
+    if math.isnan(share):
+        return MISSING
+    forms = f"{100 * share:.1f} {beside}".rstrip(), f"{100 * share:.1f}"
+    return next((form for form in forms if len(form) <= width), forms[1])
 
 
 def head(section: Section, length: int, width: int = 99) -> str:
@@ -147,14 +152,20 @@ def _unsupported(section: Section) -> list[str]:
 
 
 def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
-    """Footnotes: stamps, short words, options that follow L, rescalings that do not apply."""
+    """Footnotes: stamps, short words, options that follow L, rescalings that do not apply.
+
+    Of a task first what its numbers are.
+    """
     notes = [f"* {line}" for line in section.stamp_lines()]
     words = set(shown)
     legend = [f"{word} = {status}" for status, word in REFUSALS.items() if word in words]
     if MISSING in words:
         legend.append(f"{MISSING} = not evaluated")
     tied = dict.fromkeys(f"{e.run}: {e.tied}" for e in section.entries if e.tied)
-    return [*notes, *([", ".join(legend)] if legend else []), *tied, *_unsupported(section)]
+    cells = [cell for entry in section.entries for cell in entry.cells.values()]
+    of_task = tasks.notes(cells) if section.keys["protocol"] == tasks.PROTOCOL else []
+    notes += [", ".join(legend)] if legend else []
+    return [*of_task, *notes, *tied, *_unsupported(section)]
 
 
 def lines_of(section: Section) -> list[Line]:
@@ -231,7 +242,7 @@ def _terminal_section(section: Section, width: int) -> list[str]:
 
     out = [*_wrap(title_of(section, short=True), width), ""]
     shares = (("accuracy %", accuracy_cell), ("exact %", exact_cell))
-    for title, draw in shares if section.keys["protocol"] == "generated" else ():
+    for title, draw in shares if section.keys["protocol"] == tasks.PROTOCOL else ():
         for part in parts(section.lengths):
             out += [*block(title, part, draw), ""]
     for part in parts(section.lengths):

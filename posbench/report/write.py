@@ -8,6 +8,7 @@ import pandas as pd
 
 from posbench.evaluate.verdicts import longest_within
 from posbench.files import write_atomic
+from posbench.report import accuracy, distances, extension
 from posbench.report.collect import Collected, collect
 from posbench.report.compare import compared
 from posbench.report.figures import perplexity_figure, ratio_figure
@@ -30,9 +31,10 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Report:
 
     lengths.csv has a row per run and seed, verdicts.csv the pooled ones, both at full precision;
     within.csv how far each curve holds, pairs.csv every comparison. lengths.md and the figures show
-    seeds pooled; matrix.* only where two entries can be compared past L. For runs on pictures or
-    clips also `pictures*.png`. Equal input gives equal bytes. RunError as in `collect`, or for
-    damaged pictures, before anything is written.
+    seeds pooled; matrix.* only where two entries can be compared past L; for tasks tasks.csv and
+    accuracy.* in the place of perplexities, for probes distances.*, for fine-tunings extension.*,
+    for pictures and clips `pictures*.png`. Equal input gives equal bytes. RunError as in `collect`,
+    or for damaged pictures, before anything is written.
     """
     collected = collect(run_dirs)
     groups = gathered(collected, run_dirs)
@@ -47,17 +49,22 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Report:
     tables = {
         "lengths.csv": rows[columns],
         "verdicts.csv": pooled[columns],
-        "within.csv": longest_within(pooled),
+        "within.csv": longest_within(pooled[pooled["windows_hash"] == ""]),
         "pairs.csv": pairs,
     }
     for name, frame in tables.items():
         _write(frame, out / name, "%.6g" if name == "pairs.csv" else None)
+    by_distance, more = distances.write_distances(collected, run_dirs, out)
+    of_tuning, last = extension.write_extension(run_dirs, out)
+    table += "".join(f"\n{part}" for part in (more, last) if part)
     write_atomic(out / "lengths.md", table.encode())
-    figures = ["perplexity", "ratio"]
-    perplexity_figure(pooled, out / "perplexity")
-    ratio_figure(pooled, out / "ratio")
+    text = pooled[~accuracy.of_tasks(pooled)]
+    figures = ["perplexity", "ratio"] if len(text) else []
+    for name, draw in zip(figures, (perplexity_figure, ratio_figure), strict=False):
+        draw(text, out / name)
     figures += ["matrix"] if matrix_figure(pooled, pairs, out / "matrix") else []
     files = [*tables, "lengths.md", *(f"{name}.{{png,svg}}" for name in figures)]
+    files += accuracy.write_tasks(pooled, out) + by_distance + of_tuning
     pictures = write_pictures(groups, out)
     return Report(**vars(collected), files=files + pictures, pictures=pictures)
 

@@ -39,14 +39,18 @@ def claims(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write claims.csv to this folder.", show_default=False),
+        typer.Option(
+            metavar="DIR",
+            help="Write claims.csv and the tables of the evidence to this folder.",
+            show_default=False,
+        ),
     ] = None,
     runs_root: Annotated[str, typer.Option(help="Folder that holds the runs.")] = "runs",
 ) -> None:
     """What the evidence says of published claims: holds, contradicted, undecided, not testable."""
     from posbench.evidence import cells as kept
     from posbench.evidence import claims as ledger
-    from posbench.evidence import decide, printed, work
+    from posbench.evidence import decide, printed, tables, work
     from posbench.evidence import plan as plans
     from posbench.files import write_atomic
 
@@ -54,6 +58,8 @@ def claims(
         raise ConfigError(f"--seeds={seeds}: must be at least 1")
     if not minutes > 0:
         raise ConfigError(f"--minutes={minutes:g}: must be above 0")
+    if out and ids:
+        raise ConfigError(f"--out={out}: of all claims; leave out {ids[0]}, or give --csv")
     files = [csv] if csv else []
     files += [out / "claims.csv"] if out else []
     for file in files:
@@ -61,7 +67,8 @@ def claims(
             raise ConfigError(f"{file}: a file is to be written, and this cannot be one")
     experiments = plans.load()
     wanted = ledger.chosen(ledger.load(experiments=experiments), ids or [])
-    store, names = kept.opened(cells), ledger.experiments_of(wanted)
+    store = kept.opened(cells)
+    names = ledger.experiments_of(wanted) if ids else None  # all of the plan
     if plan:
         print("\n".join(work.plan(experiments, store, seeds, names, runs_root)))
         return
@@ -76,3 +83,6 @@ def claims(
     for file in files:
         write_atomic(file, printed.as_csv(outcomes))
         console.note(f"wrote {file}")
+    if out:
+        written = tables.write(evidence, out, seeds, runs_root)
+        console.note(f"wrote {out}/{' '.join(written)}")

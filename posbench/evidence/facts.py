@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from posbench.bench.result import COMPILED, Result
+from posbench.bench.statistics import median, median_interval
 from posbench.errors import ConfigError
 from posbench.evidence.effect import Effect, NotYet, over_seeds
 from posbench.evidence.select import Selection, Source, about, fits, named, paired, rows_of, select
@@ -40,8 +41,6 @@ def step_time(
 
     The median of the ratios within a round; its interval follows from their order alone.
     """
-    from posbench.bench.statistics import median, median_interval
-
     if not Path(file).is_file():
         raise NotYet(f"no {file}")
     result = Result.read(Path(file), "file")

@@ -53,10 +53,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         lines += _row(COLUMNS, [o.claim.id, o.verdict, effect, _seeds(o), o.claim.published])
     counts = Counter(o.verdict for o in outcomes)
     lines += ["", ", ".join(f"{n} {verdict}" for verdict, n in counts.items())]
-    lines.append(
-        "n = seeds; an effect is positive where it is as claimed; posbench claims ID shows"
-    )
-    lines.append("what is claimed, compared and measured, and the commands")
+    lines.append("n = seeds; positive effects are as claimed; posbench claims ID says more")
     return "\n".join(lines)
 
 

@@ -95,8 +95,8 @@ def fits(manifest: Mapping[str, Any], selection: Selection) -> bool:
     return True
 
 
-def rows_of(source: Source, selection: Selection) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of a selection, one a seed, and the blocks of all runs in its experiments.
+def rows_of(source: Source, selection: Selection) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
+    """The rows of a selection, one a seed, and the blocks of each of its experiments.
 
     Of `crop` any row of its runs. NotYet without runs or rows; ConfigError where the rows are of
     several configurations.
@@ -125,7 +125,7 @@ def rows_of(source: Source, selection: Selection) -> tuple[pd.DataFrame, pd.Data
             "give `in`, or an option of the run"
         )
     rows = rows.drop_duplicates("seed", keep="last").sort_values("seed")
-    return rows, pd.concat([one.blocks for one in found], ignore_index=True)
+    return rows, [one.blocks for one in found]
 
 
 def select(source: Source, selection: Selection, measure: str = "nll") -> Selected:
@@ -138,7 +138,7 @@ def select(source: Source, selection: Selection, measure: str = "nll") -> Select
     for row in rows.to_dict("records"):
         if not crop and row["status"] != "ok":
             raise NotYet(f"{named(selection)}: {row['status'].replace('_', ' ')}")
-        mine = blocks[blocks["run_id"] == row["run_id"]]
+        mine = pd.concat([own[own["run_id"] == row["run_id"]] for own in blocks])
         for name, value in [("protocol", CROP)] if crop else [(name, row[name]) for name in ROW]:
             mine = mine[mine[name] == value]
         mine = mine.drop_duplicates(["document", "block"])
@@ -167,7 +167,7 @@ def paired(sides: Sequence[Selected]) -> list[Floats]:
     return [frame.loc[documents, seeds].to_numpy("float64") for frame in frames]
 
 
-def about(sides: Sequence[Selected]) -> dict[str, tuple[str, ...]]:
+def about(sides: Sequence[Selected]) -> dict[str, Any]:
     """Of the runs behind an effect: who is below the gate, and the tiers."""
     return {
         name: tuple(dict.fromkeys(word for side in sides for word in getattr(side, name)))
@@ -178,5 +178,4 @@ def about(sides: Sequence[Selected]) -> dict[str, tuple[str, ...]]:
 def effect_of(x: Floats, sides: Sequence[Selected], level: float, unit: str) -> Effect:
     """The mean of paired differences [documents, seeds]."""
     mean, low, high, detectable = measured(x, level)
-    more: dict[str, Any] = about(sides)
-    return Effect(mean, low, high, x.shape[1], detectable, unit, x.shape[0], **more)
+    return Effect(mean, low, high, x.shape[1], detectable, unit, x.shape[0], **about(sides))

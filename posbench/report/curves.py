@@ -1,13 +1,10 @@
 """Small multiples of curves with bands over seeds, as PNG and SVG. Equal input, equal bytes."""
 
-import io
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,8 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from posbench.files import write_atomic
-from posbench.report.figures import DPI, RC
+from posbench.report.figures import save, wrapped
 from posbench.report.panels import look
 from posbench.report.style import DASHED, REFERENCE, Style
 
@@ -77,15 +73,7 @@ def draw(
     """Write `<path_stem>.png` and `.svg`; nothing without panels."""
     if not panels:
         return
-    with matplotlib.rc_context(RC):
-        figure = _figure(title, panels, axis, notes)
-        for suffix, metadata in (
-            ("png", {"Software": None}),
-            ("svg", {"Date": None, "Creator": None}),
-        ):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=suffix, dpi=DPI, metadata=metadata)
-            write_atomic(path_stem.with_name(f"{path_stem.name}.{suffix}"), buffer.getvalue())
+    save(lambda: _figure(title, panels, axis, notes), path_stem)
 
 
 def _figure(title: str, panels: list[Panel], axis: Axis, notes: Sequence[str]) -> Figure:
@@ -93,7 +81,7 @@ def _figure(title: str, panels: list[Panel], axis: Axis, notes: Sequence[str]) -
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     legends = [LEGEND * max(len(p.curves) + len(p.levels) for p in row) for row in rows]
     width = columns * (LEFT + WIDTH + RIGHT)
-    lines = [line for note in notes for line in textwrap.wrap(note, int(15.5 * width))]
+    lines = wrapped(notes, width - LEFT, 8.5)
     height = 0.5 + sum(legends) + len(rows) * (HEAD + HEIGHT + FOOT) + LINE * len(lines) + 0.15
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)

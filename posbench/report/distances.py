@@ -91,10 +91,11 @@ def write_distances(
 
 def _chosen(group: pd.DataFrame) -> list[int]:
     """The test lengths of a panel: one, or all where each has one distance."""
-    buckets = group.groupby("test_len")["distance_hi"].nunique()
-    if buckets.max() == 1:
-        return [int(length) for length in buckets.index]
-    several = [int(length) for length, n in buckets.items() if n > 1]
+    lengths = sorted({int(length) for length in group["test_len"]})
+    buckets = {n: group["distance_hi"][group["test_len"] == n].nunique() for n in lengths}
+    several = [length for length in lengths if buckets[length] > 1]
+    if not several:
+        return lengths
     if group["protocol"].iloc[0] != PROTOCOL:
         return [max(several, key=lambda length: (buckets[length], length))]
     near = [length for length in several if length <= SHOWN * group["train_len"].iloc[0]]

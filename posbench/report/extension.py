@@ -82,7 +82,7 @@ def _named_apart(table: pd.DataFrame) -> pd.DataFrame:
         shown = [name for name in words if models[name].nunique() > 1]
         for model, row in models.iterrows():
             tail = [f"{words[name]}={row[name]}" for name in shown] or [str(model)[:6]]
-            renamed[model] = " ".join([method, *tail])
+            renamed[str(model)] = " ".join([str(method), *tail])
     pairs = zip(table["model"], table["method"], strict=True)
     return table.assign(method=[renamed.get(model, method) for model, method in pairs])
 

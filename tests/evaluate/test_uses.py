@@ -23,8 +23,8 @@ from posbench.data.dataset import load
 L, WORDS = 64, 64
 #: logit of a place for each word that fits, and of a word that is copied
 FIT, SURE = 4.5, 7.0
-#: what `posbench train` takes for a model that learns to copy in half a minute
-LEARNS = ["posenc=layers", "posenc.pattern=[t5,none]", "model.d_model=64", "model.n_heads=2"]
+#: layer 0 sees the word before, layer 1 any: what learns to copy in a minute
+LEARNS = ["posenc=none", "model.window=[2,null]", "model.d_model=64", "model.n_heads=2"]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,8 @@ def test_who_sees_no_more_than_the_last_keys_does_not(measured: pd.DataFrame) ->
     control = measured.drop("none", level="label")
     assert len(control) == 8
     past = control[control.index.get_level_values("test_len") > L]
-    assert set(past["verdict"]) == {"holds"}
+    assert "holds" in set(past["verdict"]) <= {"holds", "undecided"}
+    assert (past["gain_b_hi"].astype(float) < 0.2).all()  # the copier gains several times b
 
 
 def test_who_has_learnt_nothing_has_no_verdict(
@@ -135,12 +136,12 @@ def test_who_has_learnt_nothing_has_no_verdict(
 def test_trained_enough_it_uses_and_trained_too_little_it_has_no_verdict(
     posbench: Callable[..., Any], evaluate: Callable[..., Path], sweep: Callable[..., Any]
 ) -> None:
-    data = ["data=echo", "data.documents=200", "data.size=2048", "data.words=256"]
+    data = ["data=echo", "data.documents=800", "data.size=1100", "data.words=128"]
     data += ["data.near=4", "data.far=512", "data.share=0.75"]
     loop = ["train.seq_len=64", "train.batch_size=32", "train.threads=1", "train.device=cpu"]
-    loop += ["model.n_layers=2", "model.hidden=64", "train.compile=false", "optimizer=muon"]
+    loop += ["model.n_layers=2", "model.hidden=32", "train.compile=false", "optimizer=muon"]
     found = []
-    for steps in (30, 1200):
+    for steps in (30, 800):
         done = posbench("train", *data, *LEARNS, *loop, f"train.steps={steps}")
         assert done.code == 0, done.err
         found.append(runs.Run.open(Path(done.out.split()[-1])))

@@ -22,9 +22,11 @@ class Echo(Corpus):
     passage has at most d words. The others are drawn anew. No n-gram model predicts more than the
     words' frequencies; who copies saves nearly all of a copy's loss but for its first words, which
     nothing announces. bpe1024 has a token for each of 512 words, so that d is in tokens. Drawn with
-    data.words=4 data.near=4 data.far=8 data.size=40:
+    data.near=8 data.far=8 data.share=1 data.size=29, of which the last 8 words are a copy:
 
-        gegi baji baji gegi gegi baji gegi baji gehe gegi gehe bahe
+        majo kiha meda mago nadu naga kudi labo leho mejo mudu lidi nifo
+        meje nidi laja kohi moja lido nibo meha
+        meje nidi laja kohi moja lido nibo meha
     """
 
     family = "made text"

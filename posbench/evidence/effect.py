@@ -41,7 +41,9 @@ class Effect:
 
     def mapped(self, to: Callable[[float], float], unit: str) -> "Effect":
         """In other numbers, of an increasing function."""
-        numbers = {name: to(getattr(self, name)) for name in ("effect", "lo", "hi", "detectable")}
+        numbers: dict[str, Any] = {
+            name: to(getattr(self, name)) for name in ("effect", "lo", "hi", "detectable")
+        }
         return replace(self, unit=unit, **numbers)
 
     def times(self, factor: float, unit: str) -> "Effect":

@@ -10,6 +10,7 @@ import pytest
 from posbench.evidence import plan as planning
 from posbench.evidence import work
 from posbench.evidence.cells import Cells, Evidence
+from posbench.evidence.work import Todo
 
 SHORT = ("rescale=[none,window]", "eval.lengths=[64,128]", "eval.device=cpu")
 
@@ -57,7 +58,7 @@ class Worked:
         self.commands.append(command)
         return Ended(self.command(*command))
 
-    def work(self, names: Sequence[str] | None = None, minutes: float = 5) -> list[work.Todo]:
+    def work(self, names: Sequence[str] | None = None, minutes: float = 5) -> list[Todo]:
         """A slice of work with a fresh look at the cells."""
         self.cells = Cells(self.root / "cells")
         self.commands.clear()
@@ -65,7 +66,7 @@ class Worked:
         how = {"runs_root": self.runs_root, "start": self.start}
         return work.run(self.experiments, self.cells, 1, minutes, self.said.append, names, **how)
 
-    def missing(self, names: Sequence[str] | None = None) -> list[work.Todo]:
+    def missing(self, names: Sequence[str] | None = None) -> list[Todo]:
         """What is left, as a later process sees it."""
         cells = Cells(self.root / "cells")
         return work.missing(self.experiments, cells, 1, names, self.runs_root)

@@ -224,4 +224,4 @@ def _blocks_of(rows: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
         for row in blocks[exact].itertuples(index=False, name=None)
     ]
     twins = [*exact, "distance", "document", "block"]
-    return blocks[keep].drop_duplicates(twins).reset_index(drop=True)
+    return blocks.loc[keep].drop_duplicates(twins).reset_index(drop=True)

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,14 +84,15 @@ def details(outcome: Outcome, experiments: Mapping[str, Experiment], seeds: int)
     parts = [("claim", f"{claim.id}  {claim.statement}"), ("source", claim.source)]
     if not claim.untestable:
         parts += [("takes", takes(claim)), ("compared", compared(claim))]
-    parts.append(("published", f"{claim.published} ({_sure(claim)})"))
+    seen = "" if claim.sure == "none" else f" [{claim.sure}]"
+    parts.append(("published", claim.published + seen))
     parts.append(("verdict", ": ".join(filter(None, (outcome.verdict, outcome.reason)))))
     parts += [("measured" if not i else "", _case(c)) for i, c in enumerate(outcome.cases)]
+    lines = [line for head, text in parts for line in _part(head, text)]
     if outcome.verdict != UNTESTABLE:
-        names = experiments_of([claim])
-        lines = list(_commands(claim, [experiments[n] for n in names if n in experiments], seeds))
-        parts += [("commands" if not i else "", line) for i, line in enumerate(lines)]
-    return "\n".join(line for head, text in parts for line in _part(head, text))
+        names = [name for name in experiments_of([claim]) if name in experiments]
+        lines += ["commands", *_commands(claim, [experiments[n] for n in names], seeds)]
+    return "\n".join(lines)
 
 
 def _part(head: str, text: str) -> list[str]:
@@ -101,10 +103,6 @@ def _part(head: str, text: str) -> list[str]:
         subsequent_indent=" " * MARGIN,
         break_on_hyphens=False,
     ) or [head]
-
-
-def _sure(claim: Claim) -> str:
-    return "seen: " + claim.sure if claim.sure != "none" else "nothing to compare with"
 
 
 def takes(claim: Claim) -> str:
@@ -118,7 +116,7 @@ def takes(claim: Claim) -> str:
     }[claim.claimed]
     what += f", in each of {len(claim.every)} cases" if claim.every else ""
     what += " under " + " and ".join(named(p) for p in claim.agree) if claim.agree else ""
-    return f"{what}; {claim.seeds} seeds"
+    return f"{what}; {claim.seeds} seeds" if experiments_of([claim]) else what
 
 
 def compared(claim: Claim) -> str:
@@ -146,14 +144,19 @@ def _case(case: Case) -> str:
 
 
 def _commands(claim: Claim, experiments: Sequence[Experiment], seeds: int) -> Iterator[str]:
-    """What shows it, and what the runs were made with."""
-    yield command(claim)
+    """What shows it, and what its runs are made with."""
+    yield f"  {command(claim)}"
     if experiments:
-        yield f"{command(claim)} --run    # what is still missing, an hour of it"
+        yield f"  {command(claim)} --run"
     for one in experiments:
-        overrides = " ".join(one.train)
-        begin = "init=RUN" if one.init else f"seed=range(0,{one.count(max(seeds, claim.seeds))})"
-        yield f"posbench train {overrides} {begin} -m    # {one.name}"
+        numbers = map(str, range(one.count(max(seeds, claim.seeds))))
+        begin = "init=RUN -m" if one.init else f"seed={','.join(numbers)} -m"
+        words = ["posbench", "train", *map(shlex.quote, one.train), begin]
+        text = textwrap.wrap(" ".join(words), WIDTH - 6, break_on_hyphens=False)
+        base = f", RUN one of {one.init}" if one.init else ""
+        about = f"{one.name}{base}: {one.about}"
+        yield textwrap.fill(about, WIDTH, initial_indent="  # ", subsequent_indent="  # ")
+        yield " \\\n    ".join(["  " + text[0], *text[1:]])
 
 
 def command(claim: Claim) -> str:

@@ -68,7 +68,7 @@ def test_one_claim_in_full(posbench: Command) -> None:
         "undecided: no runs",
         "rope_matched at 8 L: undecided, no runs",
         "posbench claims S23 --run",
-        "posbench train experiment=evidence posenc=none,rope,alibi seed=range(0,3) -m",
+        "posbench train experiment=evidence posenc=none,rope,alibi seed=0,1,2 -m",
     ):
         assert words in text, (words, text)
 

@@ -209,7 +209,8 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 
 def _terminal_section(section: Section, width: int) -> list[str]:
     lines = lines_of(section)
-    name_width = max([len("perplexity"), *(min(len(name), NAME_WIDTH) for name, _, _ in lines)])
+    every = [*lines, *reference_lines(section)]
+    name_width = max([len("perplexity"), *(min(len(name), NAME_WIDTH) for name, _, _ in every)])
     most = max(1, (width - name_width) // (CELL_WIDTH + 1))
     n_parts = -(-len(section.lengths) // most)
     per_part = -(-len(section.lengths) // n_parts)
@@ -246,7 +247,7 @@ def _terminal_section(section: Section, width: int) -> list[str]:
         for part in parts(section.lengths):
             out += [*block(title, part, draw), ""]
     for part in parts(section.lengths):
-        out += [*block("perplexity", part, value_cell, [*lines, *reference_lines(section)]), ""]
+        out += [*block("perplexity", part, value_cell, every), ""]
     if reference := ngram_line(section):
         out[-1:] = [*_wrap(reference, width, "  "), ""]
     for part in parts(section.ratio_lengths):

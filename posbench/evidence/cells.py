@@ -236,8 +236,9 @@ def _keep(folder: Path, target: Path, keys: Sequence[str]) -> None:
 
 def _sum_blocks(path: Path, target: Path, over: str) -> None:
     """blocks.csv.gz: one line for each document, block 0; where intervals run over blocks, all."""
-    kinds = dict.fromkeys(_NAMES, str)
-    blocks = pd.read_csv(path, keep_default_na=False, dtype=kinds, float_precision="round_trip")
+    kinds = dict.fromkeys([*_NAMES, "nats"], str)
+    blocks = pd.read_csv(path, keep_default_na=False, dtype=kinds)
+    blocks["nats"] = [float(text) for text in blocks["nats"]]  # exact, in every version of pandas
     columns = list(blocks.columns)
     if over not in rows.BLOCKWISE:
         blocks = blocks.groupby(_NAMES, sort=False, as_index=False)[_SUMS].sum()

@@ -96,7 +96,8 @@ def half_width(variance: npt.ArrayLike, df: npt.ArrayLike, level: float = 0.95) 
     """Half of a t interval around a mean with this variance."""
     from scipy.special import stdtrit  # scipy.stats would take half a second to import
 
-    return np.asarray(stdtrit(df, 0.5 + level / 2) * np.sqrt(variance))
+    t = np.asarray(stdtrit(np.asarray(df, np.float64), 0.5 + level / 2), np.float64)
+    return np.asarray(t * np.sqrt(np.asarray(variance, np.float64)), np.float64)
 
 
 def p_value(mean: npt.ArrayLike, variance: npt.ArrayLike, df: npt.ArrayLike) -> Floats:

@@ -47,18 +47,20 @@ def compared(pooled: pd.DataFrame, losses: Losses) -> pd.DataFrame:
 
 def _pairs(section: Section, length: int, losses: Losses) -> pd.DataFrame:
     """All pairs at one length, corrected together."""
-    names, tables = [], []
+    names: list[str] = []
+    tables: list[pd.DataFrame] = []
     for entry, cell in scored(section, length):
         known = {seed: losses.of(row) for seed, row in cell.members}
         if known and all(series is not None for series in known.values()):
             names.append(entry.label)
             tables.append(pd.DataFrame(known))
+    seeds = [set(map(int, table.columns)) for table in tables]
     by_seeds: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for i, j in combinations(range(len(names)), 2):
-        common = tuple(sorted(set(tables[i]) & set(tables[j])))
+        common = tuple(sorted(seeds[i] & seeds[j]))
         if common:
             by_seeds.setdefault(common, []).append((i, j))
-    parts = [tested(tables, list(seeds), pairs) for seeds, pairs in by_seeds.items()]
+    parts = [tested(tables, list(common), pairs) for common, pairs in by_seeds.items()]
     if not parts:
         return pd.DataFrame(columns=COLUMNS)
     found = pd.concat(parts, ignore_index=True).sort_values(["i", "j"], ignore_index=True)

@@ -115,11 +115,15 @@ class Entry:
 
     def longer(self) -> dict[int, Cell]:
         """Cells of the run that was trained longer, by length: losses alone."""
+        none = math.nan
         return {
             length: Cell(
                 cell.status,
                 *cell.long,
-                *[math.nan] * 4,
+                base=none,
+                crop=none,
+                ngram=none,
+                bpb=none,
                 n_docs=cell.n_docs,
                 n_targets=cell.n_targets,
                 n_seeds=cell.n_seeds,

@@ -228,8 +228,7 @@ def draw(
             if found := at_length(panel.reference, section.train_len, field):
                 ax.axhline(quantity.of_nats(*found), zorder=2, **looks)
     for curve in panel.longer(quantity):
-        x, y = zip(*curve, strict=True)
-        ax.plot(x, y, zorder=3, **LONGER)
+        ax.plot([x for x, _ in curve], [y for _, y in curve], zorder=3, **LONGER)
     gone: dict[int, list[Style]] = {}
     for rank, (entry, style, _) in enumerate(panel.lines):
         cells = sorted(entry.cells.items())

@@ -54,9 +54,10 @@ class Losses:
         units = mine.groupby([*place, "document", "block"], sort=True)
         sums = units[["nats", "tokens"]].sum()
         losses = sums["nats"] / sums["tokens"].astype("float64")
-        levels = list(range(len(place)))
+        levels: list[Any] = list(range(len(place)))
         self._found: dict[Place, pd.Series] = {}
-        for name, part in losses.groupby(level=levels, sort=False):
+        parts: Any = losses.groupby(level=levels, sort=False)
+        for name, part in parts:
             self._found[name] = part.droplevel(levels)
             self._found.setdefault((*name[:-1], ""), self._found[name])
 
@@ -104,13 +105,13 @@ def pool(rows: pd.DataFrame, losses: Losses) -> pd.DataFrame:
     pooled = []
     for key, group in rows.groupby(CURVE, sort=False):
         group = group.drop_duplicates("seed", keep="last")
-        seeds = records(group)
-        row = {**(seeds[0] if len(seeds) == 1 else _several(group, losses)), **joined[key[:2]]}
-        row["n_seeds"] = len(seeds)
-        row |= tasks.over_seeds(seeds)
+        each = records(group)
+        row = {**(each[0] if len(each) == 1 else _several(group, losses)), **joined[key[:2]]}
+        row["n_seeds"] = len(each)
+        row |= tasks.over_seeds(each)
         row["stamp"] = "; ".join(stamp_parts([row["stamp"], _too_few(row)]))
-        row["members"] = tuple((seed["seed"], _place(seed)) for seed in seeds)
-        pooled.append(row | _beside(row, seeds, losses))
+        row["members"] = tuple((seed["seed"], _place(seed)) for seed in each)
+        pooled.append(row | _beside(row, each, losses))
     frame = pd.DataFrame(pooled)
     for name in COUNTS:
         if name != "seed":
@@ -178,7 +179,7 @@ def _judged(row: dict[str, Any], pair: list[Floats], three: list[Floats] | None)
     own, crop = pair
     if three is None:
         return verdicts.measured(own, crop, row["b"], None)
-    return verdicts.measured(*three[:2], row["b"], three[2])
+    return verdicts.measured(three[0], three[1], row["b"], three[2])
 
 
 def _beside(row: dict[str, Any], seeds: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def test_what_has_no_verdict_says_so(runs: Runs) -> None:
     )
     refused = runs.add(
         "learned",
-        {PLAIN: ["unsupported_length"]},
-        lengths=(512,),
+        {PLAIN: [24.0, "unsupported_length"]},
+        lengths=(128, 512),
         targets_hash="aa",
         tier="evidence",
     )

@@ -26,7 +26,7 @@ DOCUMENTS, BLOCKS, LONGEST = 24, 4, 16_384
 def training(config: RunConfig) -> float:
     """Operations of a training."""
     train = config.train
-    vocabulary = _vocabulary(config)
+    vocabulary = _vocabulary(_tokenizer(config))
     return flops.training(config.model, vocabulary, train.seq_len, train.steps * train.batch_size)
 
 

@@ -1,6 +1,6 @@
 # Every target works in a clean clone: the virtual environment is made on first use.
 .DEFAULT_GOAL := help
-.PHONY: help install fix lint check test test-all smoke reproduce reproduce-all grids quality peers bench-peers freeze clean
+.PHONY: help install fix lint check test test-all smoke reproduce reproduce-all evidence grids quality peers bench-peers freeze clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,6 +14,7 @@ CONSTRAINTS := .ci/constraints.txt
 EXPERIMENT ?= demo
 NAME ?= $(EXPERIMENT)
 SEEDS ?= 1
+MINUTES ?= 60
 # the runs that take longest to measure first
 SCHEMES ?= rope,rope_matched,none,sinusoidal,learned,t5,alibi
 RESCALE ?= none,pi,ntk,ntk_by_parts,dynamic_ntk,yarn,yarn_paper
@@ -88,6 +89,12 @@ reproduce-all: $(READY)  ## Text, photographs and clips: every published table, 
 	$$each SCHEMES=$(ON_GRIDS) $(PHOTOS) || code=$$?; \
 	$$each SCHEMES=$(ON_GRIDS) $(VIDEO) || code=$$?; \
 	exit $$code
+
+# what is committed counts as done, a training that is interrupted goes on from its checkpoint
+evidence: SEEDS = 3
+evidence: $(READY)  ## A slice of the plan of experiments, then tables and claims (SEEDS=3 MINUTES=60)
+	$(BIN)/posbench claims --run --minutes $(MINUTES) --seeds $(SEEDS) --runs-root $(RUNS) \
+	  --cells $(RUNS)/reference/evidence/cells --out $(RUNS)/reference/evidence
 
 grids: $(READY)  ## Photographs, moving digits and clips in full size, 3 seeds: hours
 	@code=0; for data in photos2d:photos video3d:moving_digits video3d:clips; do \

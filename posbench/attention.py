@@ -395,20 +395,50 @@ def _chunks(
         at = q_pos[:, part], k_pos[:, :end]
         raw = q[:, :, part], k[:, :, :end]
         both = raw if turned is None else (turned[0][:, :, part], turned[1][:, :, :end])
-        scores = _products(encoding, raw, both, at, ctx)
-        for bias in _biases(encoding, at, None if by_key is None else by_key[..., :end], ctx):
-            scores = scores + bias.to(kind)
-        seen = seen_keys(encoding, *at, ctx)
-        if "content_bias" in encoding.hooks:
-            scores = encoding.content_bias(scores, *raw, seen, *at, ctx)
-        scores = scores.masked_fill(~seen, -math.inf)
+        scores = _scores(encoding, raw, both, by_key, at, ctx)
         result = encoding.normalise(scores, values[:, :, :end], *at, ctx)
         if whole is None:
             out.append(result)
         else:
             whole[:, :, part] = result
-        del scores, seen, result
+        del scores, result
     return torch.cat(out, dim=2).to(v.dtype) if whole is None else whole
+
+
+def scores(
+    encoding: "PositionalEncoding",
+    q: Tensor,
+    k: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    ctx: "Context",
+) -> Tensor:
+    """What `normalise` gets of all queries at once [B, H, Tq, Tk]: -inf where a key is not seen."""
+    kind = torch.promote_types(q.dtype, torch.float32)
+    raw = turned = q.to(kind), k.to(kind)
+    if "relative_position" not in encoding.hooks:
+        turned = encoding.rotate(*raw, q_pos, k_pos, ctx)
+    by_key = encoding.key_bias(k_pos, ctx) if "key_bias" in encoding.hooks else None
+    return _scores(encoding, raw, turned, by_key, (q_pos, k_pos), ctx)
+
+
+def _scores(
+    encoding: "PositionalEncoding",
+    raw: tuple[Tensor, Tensor],
+    turned: tuple[Tensor, Tensor],
+    by_key: Tensor | None,
+    at: tuple[Tensor, Tensor],
+    ctx: "Context",
+) -> Tensor:
+    """Those of a chunk; `by_key` of all keys."""
+    scores = _products(encoding, raw, turned, at, ctx)
+    by_key = None if by_key is None else by_key[..., : scores.shape[3]]
+    for bias in _biases(encoding, at, by_key, ctx):
+        scores = scores + bias.to(raw[0].dtype)
+    seen = seen_keys(encoding, *at, ctx)
+    if "content_bias" in encoding.hooks:
+        scores = encoding.content_bias(scores, *raw, seen, *at, ctx)
+    return scores.masked_fill(~seen, -math.inf)
 
 
 def _products(

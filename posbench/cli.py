@@ -7,11 +7,11 @@ matplotlib) is imported at module level, here or in `posbench.commands`: `--help
 import sys
 
 from posbench import console
-from posbench.commands import bench, config, runs, schemes
+from posbench.commands import bench, claims, config, runs, schemes
 from posbench.commands.app import app
 from posbench.errors import PosbenchError
 
-__all__ = ["app", "bench", "config", "main", "runs", "schemes"]
+__all__ = ["app", "bench", "claims", "config", "main", "runs", "schemes"]
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ zsh and fish hand over `posenc=al` and replace it whole.
 """
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def show(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     else:
         keys.remove("posenc")
     return [f"{k}=" for k in sorted(keys) if k.startswith(incomplete)]
+
+
+def claims(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+    """Ids of the ledger."""
+    file = registry.conf_root() / "evidence" / "claims.yaml"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    known = re.findall(r"^- id: (\S+)", text, re.MULTILINE)
+    return [one for one in known if one.startswith(incomplete)]
 
 
 def runs(ctx: Any, args: list[str], incomplete: str) -> list[str]:

@@ -5,6 +5,7 @@ the config group `base_run`, made here. Weights, data and tokenizer are the base
 optimizer, the schedule and the count of steps begin anew, the batches go on where it stopped.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -243,3 +244,15 @@ def _label(config: RunConfig, base: Run) -> str:
 def _word(value: Any) -> str:
     """An option's value as part of a folder's name."""
     return settings.digest(value, 6) if isinstance(value, list | dict) else str(value)
+
+
+def names(manifest: dict[str, Any]) -> tuple[str, str]:
+    """What tables call the run that a fine-tuning goes on from, and what is not as there.
+
+    `rope` and `+pi@8`; of a run that began from nothing its preset and nothing.
+    """
+    preset = str(manifest["preset"])
+    if "base" not in manifest:
+        return preset, ""
+    base = re.sub(r"-L\d+-s\d+-[0-9a-f]+$", "", manifest["base"]["run_id"])
+    return base, preset.removeprefix(base) if preset.startswith(base) else f"+{preset}"

@@ -96,6 +96,7 @@ def sweep_config(cfg: DictConfig) -> SweepConfig:
 def prepare(cfg: DictConfig, preset: str) -> Prepared:
     """Check everything a run needs: settings, the scheme on this model, data, device."""
     from posbench import devices, model
+    from posbench.data import skipped
 
     config = run_config(cfg, preset)
     base = finetune.base_of(config) if config.base else None
@@ -110,7 +111,7 @@ def prepare(cfg: DictConfig, preset: str) -> Prepared:
         data = finetune.load_dataset(config, base)
         finetune.settle(config, base, data)
     data.validation_windows(config.shape, 1)
-    data.training_batch(config.shape, 1, 0, 0)
+    skipped.training_batch(data, model.build_sampler(config), config.shape, 1, 0, 0)
     config.data = registry.get("data", config.data.name).located(config.data)
     identity = run_id(config, data.content_sha256, plugins.used(config))
     folder = Path(config.runs_root) / config.name / identity

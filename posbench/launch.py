@@ -155,6 +155,19 @@ def train_configs(overrides: Sequence[str], multirun: bool) -> list[tuple[DictCo
         return _train_configs(hydra, overrides, multirun)
 
 
+def split(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of every job of a sweep that begins from nothing; nothing is composed."""
+    with _hydra() as hydra:
+        return _expand(_parse(opened(overrides, hydra), hydra))
+
+
+def prepared(overrides: Sequence[str]) -> jobs.Prepared:
+    """One job, composed and checked, not started."""
+    with _hydra() as hydra:
+        ((cfg, preset),) = _train_configs(hydra, overrides, False)
+        return jobs.prepare(cfg, preset)
+
+
 def _train_configs(
     hydra: Any, overrides: Sequence[str], multirun: bool
 ) -> list[tuple[DictConfig, str]]:
@@ -218,16 +231,35 @@ def train(
         ready = [jobs.prepare(cfg, preset) for cfg, preset in configs]
         prepared(ready)
         overrides = [*overrides, *_sharing(side_by_side, ready, overrides)]
+        composed = opened(overrides, hydra)
         arguments = {
             "config_name": TRAIN,
             "task_function": jobs.train_job,
-            "overrides": opened(overrides, hydra),
+            "overrides": _as_sweeps(composed, hydra) if multirun else composed,
             "with_log_configuration": False,
         }
         if not multirun:
             return [hydra.run(**arguments).return_value]
         returned = hydra.multirun(**arguments)
         return [job.return_value for batch in returned for job in batch]
+
+
+def _as_sweeps(overrides: list[str], hydra: Any) -> list[str]:
+    """Options of a group that is swept, as sweeps of one value.
+
+    Hydra composes once without the sweeps, and would not know the options then.
+    """
+    parsed = _parse(overrides, hydra)
+    swept = {o.key_or_group for o in parsed if o.is_sweep_override()}
+    swept |= set(registry.PACKAGES) if finetune.GROUP in swept else set()
+    found = []
+    for text, override in zip(overrides, parsed, strict=True):
+        group, dot, _ = override.key_or_group.partition(".")
+        key, _, value = text.partition("=")
+        single = key == override.key_or_group and not override.is_sweep_override()
+        late = bool(dot) and group in swept and single
+        found.append(f"{key}=choice({value})" if late else text)
+    return found
 
 
 def _sharing(side_by_side: str, ready: list[jobs.Prepared], overrides: Sequence[str]) -> list[str]:

@@ -283,11 +283,16 @@ class EvalConfig:
     window: int | None = None
     #: `sliding`: tokens that a window goes on by; null = half the window
     stride: int | None = None
+    #: `repeat`: how far back the earlier copies lie, in tokens; null = at the start of the window
+    distances: list[int] | None = None
     #: folder of a run of the same model, data and number of tokens, trained at 4 L or so: what its
     #: loss has below the crop is what there is to gain (column `headroom`)
     long: str | None = _aside(None)
     #: draws that a row averages where positions are drawn at random in the test too
     draws: int = 5
+    #: choose among the option sets of each rescaling by the loss on validation documents at each
+    #: test length: rows of track `val_tuned` beside the others
+    tune: bool = False
     #: a row that would need more is refused; GiB; null = 80 % of what is free
     memory_limit: float | None = _aside(None)
     #: windows are batched up to this many tokens
@@ -310,6 +315,10 @@ class EvalConfig:
         if self.memory_limit is not None and not self.memory_limit > 0:
             raise ConfigError(f"eval.memory_limit={self.memory_limit}: must be above 0 (GiB)")
         positive({"eval.window": self.window}, least=64)
+        for distance in self.distances or []:
+            positive({"eval.distances": distance})
+        if self.distances is not None:
+            self.distances = sorted(set(self.distances)) or None
         if self.lengths is not None:
             if not self.lengths:
                 raise ConfigError("eval.lengths=[]: give at least one length")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from posbench import devices, flops, optim
-from posbench.data import cache
+from posbench.data import cache, skipped
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError
 from posbench.model import Decoder
@@ -157,7 +157,8 @@ class Stepper:
         train, seed = self.config.train, self.config.seed
         step += self.config.steps_before
         shape = self.config.shape
-        whole = data.training_batch(shape, train.batch_size, seed, step)
+        sampler = self.model.sampler
+        whole = skipped.training_batch(data, sampler, shape, train.batch_size, seed, step)
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         inputs, labels = (torch.from_numpy(a[rank::world]) for a in whole)
         pos = self.model.training_positions(train.batch_size, shape, seed, step)

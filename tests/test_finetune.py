@@ -375,6 +375,24 @@ def test_the_command_trains_and_measures_it(base: Any, posbench: Make) -> None:
     assert "unsupported_rescale" in table and "unsupported_rescale: yarn" in done.out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rescale=pi,ntk", "rescale.factor=4"],
+        ["rescale=ntk_by_parts,yarn", "rescale.factor=4", "rescale.beta=8"],
+    ],
+)
+def test_a_swept_rescaling_takes_its_options(base: Any, posbench: Make, words: list[str]) -> None:
+    few = ["train.steps=1", "train.device=cpu", "train.threads=1", "train.seq_len=128", "-m"]
+    where = f"init={base.path.relative_to(Path.cwd())}"
+    done = posbench("train", where, *words, *few)
+    assert done.code == 0, done.err
+    found = [runs.Run.open(Path(line.split()[-1])) for line in done.out.splitlines()]
+    assert [run.config.rescale.name for run in found] == words[0].split("=")[1].split(",")
+    assert all(run.config.rescale.factor == 4 for run in found)
+    assert all("rescale.factor=4" in run.manifest["argv"] for run in found)
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 

@@ -98,7 +98,7 @@ def eval_lengths(
 ) -> None:
     """Measure trained runs at many test lengths, under one or many rescalings."""
     from posbench import devices, launch, runs
-    from posbench.evaluate import lengths, parallel
+    from posbench.evaluate import lengths, parallel, tuning
     from posbench.evaluate.plan import plan
 
     devices.make_fast()
@@ -123,6 +123,8 @@ def eval_lengths(
     plans = [plan(run, sweeps) for run in found]
     for stale in filter(lengths.by_other_code, (p.folder for p in plans)):
         console.note(f"{stale}: reused, though measured by other code; remove it to measure again")
+    for line in dict.fromkeys(filter(None, map(tuning.note, plans))):
+        console.note(line)
     presets = list(dict.fromkeys(p.run.config.preset for p in plans))
     title = f"eval-lengths {', '.join(presets)}"
     if len(title) > 60:
@@ -178,7 +180,7 @@ def report(
     ] = False,
     runs_root: Annotated[str, typer.Option(help="Folder that holds the runs.")] = "runs",
 ) -> None:
-    """Collect evaluations: lengths.csv, lengths.md, perplexity and ratio figures, and the table."""
+    """Collect evaluations: tables, verdicts, comparisons and figures."""
     from posbench import runs
     from posbench.report import tables
     from posbench.report.training import write_training
@@ -206,5 +208,4 @@ def report(
     print(tables.terminal_table(collected.pooled))
     for name, why in collected.skipped.items():
         console.note(f"not in the table: {name}: {why}")
-    written = ["lengths.csv", "lengths.md", "perplexity.{png,svg}", "ratio.{png,svg}"]
-    console.note(f"wrote {out}/{' '.join(written + collected.pictures)}")
+    console.note(f"wrote {out}/{' '.join(collected.files)}")

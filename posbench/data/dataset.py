@@ -144,7 +144,7 @@ def build(config: Any, given: Tokenizer | None, *, frozen: bool, cached: bool) -
     return Dataset(
         name=corpus.name,
         config=config,
-        tokenizer=own,
+        tokenizer=tokenizer.Begun(own) if config.bos else own,
         train_tokens=np.concatenate(encoded["train"]),
         train_offsets=np.cumsum([0, *map(len, encoded["train"])], dtype=np.int64),
         validation=[t.astype(np.int64) for t in encoded["validation"]],

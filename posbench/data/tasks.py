@@ -69,6 +69,11 @@ class TaskDataset:
         return 1
 
     @property
+    def chance(self) -> float:
+        """Accuracy of a guess among the symbols that can be an answer."""
+        return self.task.chance
+
+    @property
     def shortest(self) -> int:
         """Shortest length that holds an instance."""
         return self.task.shortest

@@ -34,6 +34,9 @@ _CHUNK = 4 * 2**20
 class Tokenizer(ABC):
     """Text <-> ids below 65,536."""
 
+    #: the id that windows begin with, if they have one
+    start: int | None = None
+
     @property
     @abstractmethod
     def content(self) -> bytes:
@@ -144,6 +147,31 @@ class BpeTokenizer(Tokenizer):
             for (i, _), result in zip(batch, results, strict=True):
                 parts[i].append(np.array(result.ids, dtype=np.uint16))
         return [np.concatenate(own) for own in parts]
+
+
+class Begun(Tokenizer):
+    """A tokenizer with one more id, the last, that windows begin with (`data.bos`).
+
+    It stands for no bytes and no text has it, so the file and its hash are the other's, and frozen
+    targets stay what they are.
+    """
+
+    def __init__(self, inner: Tokenizer) -> None:
+        self.inner, self.start = inner, inner.vocab_size
+
+    @property
+    def content(self) -> bytes:
+        """The other's."""
+        return self.inner.content
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """The other's, and no bytes."""
+        return [*self.inner.pieces, b""]
+
+    def encode(self, texts: Sequence[str | bytes]) -> list[Ids]:
+        """As the other."""
+        return self.inner.encode(texts)
 
 
 class LevelTokenizer(Tokenizer):

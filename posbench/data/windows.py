@@ -1,7 +1,8 @@
 """Windows of tokens: training batches, validation windows, and what the evaluation protocols read.
 
 L training length, T test length, K scored tokens of a block. No window crosses a document, and
-there is no token before its first.
+there is no token before its first. With `data.bos` the first input of every window is the start
+token instead (`begun`); what is predicted from it, and all other tokens, stay the same.
 """
 
 from collections.abc import Iterator
@@ -54,12 +55,23 @@ def training_batch(
 ) -> tuple[Tokens, Tokens]:
     """Inputs and next tokens of a batch, int64 [B, L] each; a pure function of (seed, step).
 
-    Uniform over all windows of seq_len + 1 tokens inside the training documents.
+    Uniform over all windows of seq_len + 1 tokens inside the training documents, but for a share
+    `data.starts`: uniform over the documents that hold one, from their first token on.
     """
     sizes = np.diff(dataset.train_offsets)
     total, starts_before = _starts(sizes, seq_len)
-    draws = np.random.PCG64([seed, step]).random_raw(batch_size) % np.uint64(total)
-    return _cut(dataset.train_tokens, dataset.train_offsets, starts_before, draws, seq_len)
+    generator = np.random.PCG64([seed, step])
+    draws = generator.random_raw(batch_size) % np.uint64(total)
+    if dataset.config.starts:
+        long = starts_before[:-1][sizes > seq_len].astype(np.uint64)
+        whole = long[generator.random_raw(batch_size) % np.uint64(len(long))]
+        draws = np.where(
+            generator.random_raw(batch_size) < dataset.config.starts * 2.0**64, whole, draws
+        )
+    inputs, labels = _cut(
+        dataset.train_tokens, dataset.train_offsets, starts_before, draws, seq_len
+    )
+    return begun(dataset, inputs), labels
 
 
 def validation_windows(dataset: "Dataset", seq_len: int, n: int) -> tuple[Tokens, Tokens]:
@@ -72,7 +84,19 @@ def validation_windows(dataset: "Dataset", seq_len: int, n: int) -> tuple[Tokens
     n = min(n, total)
     places = (2 * np.arange(n) + 1) * total // (2 * n)
     offsets = np.cumsum([0, *sizes])
-    return _cut(np.concatenate(dataset.validation), offsets, starts_before, places, seq_len)
+    tokens = np.concatenate(dataset.validation)
+    inputs, labels = _cut(tokens, offsets, starts_before, places, seq_len)
+    return begun(dataset, inputs), labels
+
+
+def begun(dataset: "Dataset", inputs: Tokens) -> Tokens:
+    """Inputs [..., T] with the start token, where there is one, in the place of the first."""
+    start = dataset.tokenizer.start
+    if start is None:
+        return inputs
+    inputs = inputs.copy()
+    inputs[..., 0] = start
+    return inputs
 
 
 def target_windows(
@@ -164,7 +188,8 @@ def _window(
     """The `length` tokens before token `end`; input p predicts token end - length + p + 1."""
     tokens = dataset.test[document]
     labels = tokens[end - length + 1 : end + 1][scored]
-    return Window(document, block, end, tokens[end - length : end], labels, scored)
+    inputs = begun(dataset, tokens[end - length : end])
+    return Window(document, block, end, inputs, labels, scored)
 
 
 def _check_length(dataset: "Dataset", length: int) -> None:

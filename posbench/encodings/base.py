@@ -320,6 +320,13 @@ class PositionalEncoding(nn.Module):
 
         return attend(self, q, k, v, q_pos, k_pos, ctx)
 
+    def by_hooks(self, ctx: Context) -> tuple["PositionalEncoding", Context] | None:
+        """The scheme whose hooks make a layer's scores, and the layer as it sees it.
+
+        None where attention is computed in another way.
+        """
+        return None if "attend" in self.hooks else (self, ctx)
+
     # ---- rescaling
 
     def changed(

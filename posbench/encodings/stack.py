@@ -170,6 +170,11 @@ class Stack(Combined):
             return part.attend(q, k, v, q_pos, k_pos, ctx.part(name))
         return super().attend(q, k, v, q_pos, k_pos, ctx)
 
+    def by_hooks(self, ctx: Context) -> tuple[PositionalEncoding, Context] | None:
+        for name, part in self.having("attend"):
+            return part.by_hooks(ctx.part(name))
+        return super().by_hooks(ctx)
+
     def rescaled(self, rule: "Rescale", train_length: int, test_length: int) -> PositionalEncoding:
         parts = self.change_parts(lambda p: p.rescaled(rule, train_length, test_length))
         return combine(list(parts.values()))

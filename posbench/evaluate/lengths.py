@@ -21,8 +21,8 @@ from posbench import model as models
 from posbench.data.grids import GridDataset
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
-from posbench.evaluate import pictures, protocols, rows, score
-from posbench.evaluate.plan import LONG, PLAIN, Cell, Key, Plan
+from posbench.evaluate import attention, pictures, protocols, rows, score, tuning
+from posbench.evaluate.plan import LONG, PLAIN, VALIDATION, Cell, Key, Plan
 from posbench.evaluate.positions import Losses
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
@@ -54,6 +54,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             "plugins": todo.plugins(),
             "long": todo.long.manifest["run_id"] if todo.long else None,
             "eval": asdict(todo.eval),
+            "tuning": tuning.documents(todo),
             "code": runs.code_version(),
             "environment": runs.environment(),
         }
@@ -66,6 +67,12 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
                 scorer = _Scorer(todo, {})
                 shown = pictures.make(todo, cells, scorer.model, scorer.encoding)
                 pictures.write(shown, folder / pictures.FILE)
+            if attention.keys(todo):
+                scorer = _Scorer(todo, {})
+                sharp = attention.table(todo, cells, scorer.model, scorer.encoding)
+                write_atomic(folder / attention.FILE, sharp.to_csv(index=False))
+            if todo.eval.tune:
+                write_atomic(folder / tuning.FILE, tuning.table(todo, cells).to_csv(index=False))
         except Exception as error:
             failure = {"status": "failed", "finished": runs.now()}
             failure |= {"error": f"{type(error).__name__}: {error}"}
@@ -133,7 +140,8 @@ def _kept(path: Path) -> dict[Key, Cell]:
                 continue
             key = stored["key"]
             shape = key.get("shape") or [key["length"]]  # of texts, as it was written before
-            cells[Key(key["rule"], key["protocol"], tuple(shape))] = cell
+            place = key["rule"], key["protocol"], tuple(shape), key.get("distance")
+            cells[Key(*place)] = cell
         except (ValueError, KeyError, TypeError):
             break
         good.append(f"{line}\n")
@@ -154,8 +162,10 @@ class _Scorer:
         self.model.to(device).eval()
         self.limit = score.memory_limit(config.memory_limit, device)
         self.token_bytes = todo.data.tokenizer.token_bytes()
-        #: what is known already: (protocol, length, signature of the encoding) -> its cell
+        #: what is known already: (key without its rule, signature of the encoding) -> its cell
         self.known: dict[Hashable, Cell] = {}
+        #: test length -> the same run on validation documents, if any holds it
+        self.validation: dict[Shape, _Scorer | None] = {}
         for key, cell in cells.items():
             if key.rule != LONG:
                 self._remember({key: cell}, self.encoding(key))
@@ -171,12 +181,25 @@ class _Scorer:
         encoding = self.encoding(key)
         if isinstance(encoding, str):
             return {key: Cell(encoding)}
-        same = self.known.get((key.protocol, key.shape, signature(encoding)))
+        if key.protocol == VALIDATION:
+            return self._validated(key)
+        same = self.known.get((replace(key, rule=PLAIN), signature(encoding)))
         if same is not None:
             return {key: same}
         made = self._sweep(key, encoding)
         self._remember(made, encoding)
         return made
+
+    def _validated(self, key: Key) -> dict[Key, Cell]:
+        """A cell of the choice of options, where the validation documents allow its length."""
+        if key.shape not in self.validation:
+            todo = tuning.validation(self.todo, key.shape)
+            self.validation[key.shape] = _Scorer(todo, {}) if todo else None
+        own = self.validation[key.shape]
+        if own is None:
+            return {key: Cell("unsupported_length")}
+        found = own(replace(key, protocol=protocols.SAME_TARGETS))
+        return {replace(k, protocol=VALIDATION): cell for k, cell in found.items()}
 
     @cached_property
     def long(self) -> "_Scorer":
@@ -188,7 +211,7 @@ class _Scorer:
         known = None if isinstance(encoding, str) else signature(encoding)
         if known is not None:
             for key, cell in made.items():
-                self.known.setdefault((key.protocol, key.shape, known), cell)
+                self.known.setdefault((replace(key, rule=PLAIN), known), cell)
 
     def encoding(self, key: Key) -> PositionalEncoding | str:
         """The encoding of a cell, or the status that says why there is none."""
@@ -225,7 +248,7 @@ class _Scorer:
             if found[shape].blocks and key.protocol != protocols.STRIDE1:
                 found[shape].positions = losses.buckets(self.todo.train_length)
             break
-        return {Key(key.rule, key.protocol, n): cell for n, cell in found.items()}
+        return {replace(key, shape=n): cell for n, cell in found.items()}
 
     def _score(
         self, key: Key, encoding: PositionalEncoding, shapes: list[Shape]
@@ -238,7 +261,7 @@ class _Scorer:
             return score.score_together(self.model, encoding, readings, *how, losses.add)[
                 1:
             ], losses
-        windows = protocols.read(key.protocol, self.todo.data, key.shape, config)
+        windows = protocols.read(key.protocol, self.todo.data, key.shape, config, key.distance)
         blocks = score.score(self.model, encoding, windows, *how, config.draws, losses.add)
         return [blocks], losses
 

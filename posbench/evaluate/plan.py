@@ -13,7 +13,7 @@ from posbench.data.grids import GridDataset
 from posbench.data.targets import SHORTEST
 from posbench.data.tasks import TaskDataset
 from posbench.errors import ConfigError, DataError, UnsupportedRescale
-from posbench.evaluate import protocols, references
+from posbench.evaluate import protocols, references, refusals
 from posbench.evaluate.score import Block
 from posbench.grid import Shape
 from posbench.rescale.base import Rescale
@@ -23,6 +23,8 @@ from posbench.settings import EvalConfig, SweepConfig
 PLAIN = "none"
 #: in the place of a rescaling: another run, trained at longer lengths, as it is
 LONG = "trained_long"
+#: in the place of a protocol: same_targets, on targets of the validation documents
+VALIDATION = "validation"
 #: tokens of context from which the unit b is counted
 CONTEXT = 16
 
@@ -44,6 +46,8 @@ class Key:
     rule: str
     protocol: str
     shape: Shape
+    #: of `repeat`: how far back the earlier copy lies; None = at the start of the window
+    distance: int | None = None
 
     @property
     def length(self) -> int:
@@ -116,7 +120,25 @@ class Plan:
 
     def wanted(self) -> list[Key]:
         """The rows' cells: ascending lengths within a rescaling and protocol."""
-        return [Key(row_name(rule), p, n) for rule, p in self.rows for n in self.tested(p)]
+        return [
+            Key(row_name(rule), p, n, d)
+            for rule, p in self.rows
+            for n in self.tested(p)
+            for d in self.distances(p, n)
+        ]
+
+    def distances(self, protocol: str, shape: Shape) -> Sequence[int | None]:
+        """How far back the copies of a cell lie, ascending; [None] but for `eval.distances`."""
+        given = self.eval.distances
+        if protocol != protocols.REPEAT or given is None:
+            return [None]
+        least, most = self.reach_of_copies(grid.count(shape))
+        return [d for d in given if least <= d <= most]
+
+    def reach_of_copies(self, length: int) -> tuple[int, int]:
+        """Least and largest distance of an earlier copy that a window of `repeat` has room for."""
+        scored, start = self.data.targets.scored, int(self.data.tokenizer.start is not None)
+        return scored, length - scored + 1 - start
 
     def needed(self) -> list[Key]:
         """The cells of the references: contexts of the gate, crop, and T = L of each protocol.
@@ -147,7 +169,15 @@ class Plan:
     def keys(self) -> list[Key]:
         """Every cell, in the order in which they are computed."""
         return list(
-            dict.fromkeys([*self.needed(), *self.long_keys(), *self.controls(), *self.wanted()])
+            dict.fromkeys(
+                [
+                    *self.needed(),
+                    *self.long_keys(),
+                    *self.controls(),
+                    *self.tuning_keys(),
+                    *self.wanted(),
+                ]
+            )
         )
 
     def long_keys(self) -> list[Key]:
@@ -164,7 +194,21 @@ class Plan:
     def controls(self) -> list[Key]:
         """What rows of `repeat` are compared with: the same windows without the earlier copy."""
         rows = [key for key in self.wanted() if key.protocol == protocols.REPEAT]
-        return [replace(key, protocol=protocols.SAME_TARGETS) for key in rows]
+        plain = [replace(key, protocol=protocols.SAME_TARGETS, distance=None) for key in rows]
+        return list(dict.fromkeys(plain))
+
+    def choices(self) -> dict[str, list[str]]:
+        """Rescaling -> the rows of its option sets, where `eval.tune` has several of them."""
+        found: dict[str, list[str]] = {}
+        for rule, protocol in self.rows if self.eval.tune else []:
+            if protocol == protocols.SAME_TARGETS:
+                found.setdefault(rule.name, []).append(row_name(rule))
+        return {name: rows for name, rows in found.items() if len(rows) > 1}
+
+    def tuning_keys(self) -> list[Key]:
+        """Cells of the track `val_tuned`: every option set on the validation documents."""
+        rows = [row for several in self.choices().values() for row in several]
+        return [Key(row, VALIDATION, shape) for row in rows for shape in self.shapes]
 
     def plugins(self) -> list[dict[str, str]]:
         """The plug-in files of the rescalings."""
@@ -220,31 +264,8 @@ def plan(run: runs.Run, sweeps: Sequence[SweepConfig]) -> Plan:
     config, shapes = _filled(sweeps[0].eval, run, data)
     long = references.trained_long(run, config.long) if config.long else None
     made = Plan(run, data, rows, config, shapes, encoding.on_a_grid, long)
-    _check_sliding(made)
+    refusals.check(made)
     return made
-
-
-def _check_sliding(todo: Plan) -> None:
-    """Refuse a window or stride that does not fit, or that no protocol takes."""
-    given = {"window": todo.eval.window, "stride": todo.eval.stride}
-    if protocols.SLIDING not in {protocol for _, protocol in todo.rows}:
-        for name, value in given.items():
-            if value is not None:
-                raise ConfigError(
-                    f"eval.{name}={value}: an option of eval.protocol={protocols.SLIDING}"
-                )
-        return
-    longest = todo.data.targets.longest
-    windows = [grid.count(shape) for shape in todo.tested(protocols.SLIDING)]
-    if windows[-1] > longest:
-        raise DataError(
-            f"eval.window={windows[-1]}: the held-out documents of data={todo.data.name} allow at "
-            f"most {longest} tokens"
-        )
-    if (todo.eval.stride or 0) > windows[0]:
-        raise ConfigError(
-            f"eval.stride={todo.eval.stride}: must be from 1 to {windows[0]}, the shortest window"
-        )
 
 
 def _filled(

@@ -68,9 +68,12 @@ def about(todo: Plan, key: Key) -> dict[str, Any]:
 
 
 def table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
-    """The buckets of every row; lengths read off one pass have them at the longest alone."""
+    """The buckets of every row; lengths read off one pass have them at the longest alone.
+
+    Rows of `eval.distances` have none: they differ by more than their length.
+    """
     found = []
-    for key in todo.wanted():
+    for key in (key for key in todo.wanted() if key.distance is None):
         for bucket in cells[key].positions:
             found.append(about(todo, key) | dict(zip(COLUMNS[-4:], bucket, strict=True)))
     return pd.DataFrame(found, columns=COLUMNS)

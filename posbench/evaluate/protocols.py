@@ -17,8 +17,9 @@ prefix           each block of the frozen targets is read once, with `longest` t
                  row. Refused where the first T tokens of a longer sequence are not what they are
                  on their own: encodings or rescalings that depend on the total length, test
                  positions that are drawn at random or follow the length
-repeat           as same_targets, but what is scored has stood once before, at the start of the
-                 window (see posbench.data.repeat); the same_targets row is its control
+repeat           as same_targets, but what is scored has stood once before: at the start of the
+                 window, or `eval.distances` tokens back, a row for each that it holds (see
+                 posbench.data.repeat); the same_targets row is its control
 generated        of tasks alone: the instances of exactly T tokens (see posbench.data.tasks), whose
                  answers are scored, other ones at every T
 stride1          the frozen targets, each token read with exactly T tokens before it; at the
@@ -56,13 +57,21 @@ def together(protocol: str, shape: Shape, shapes: Sequence[Shape]) -> list[Shape
 
 
 def read(
-    protocol: str, data: Dataset | GridDataset | TaskDataset, shape: Shape, config: EvalConfig
+    protocol: str,
+    data: Dataset | GridDataset | TaskDataset,
+    shape: Shape,
+    config: EvalConfig,
+    distance: int | None = None,
 ) -> Iterator[Window]:
-    """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open."""
+    """Windows of a protocol at a test length; `config` as a Plan holds it, nothing left open.
+
+    `distance` is that of an earlier copy, of `repeat` alone.
+    """
     if protocol in (SAME_TARGETS, GENERATED):
         return data.target_windows(shape, config.docs, config.blocks)
     if protocol == REPEAT:
-        return repeat.repeated(data.target_windows(shape, config.docs, config.blocks))
+        plain = data.target_windows(shape, config.docs, config.blocks)
+        return repeat.repeated(plain, distance, kept=int(data.tokenizer.start is not None))
     assert isinstance(data, Dataset)
     length = grid.count(shape)
     if protocol == NONOVERLAPPING:

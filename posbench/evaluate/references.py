@@ -68,7 +68,8 @@ def trained_long(run: runs.Run, path: str) -> runs.Run:
 
     def data(one: runs.Run) -> list[Any]:
         facts = one.manifest.get("data", {})
-        return [facts.get(f"{what}_sha256") for what in ("content", "tokenizer", "targets")]
+        hashes = [facts.get(f"{what}_sha256") for what in ("content", "tokenizer", "targets")]
+        return [*hashes, changed(one.config.data)]
 
     mine, other = run.config, long.config
     reason = ""

@@ -10,7 +10,16 @@ import pandas as pd
 
 from posbench import grid
 from posbench.data.dataset import Dataset
-from posbench.evaluate import distances, positions, protocols, references, statistics, verdicts
+from posbench.data.tasks import TaskDataset
+from posbench.evaluate import (
+    distances,
+    positions,
+    protocols,
+    references,
+    statistics,
+    tuning,
+    verdicts,
+)
 from posbench.evaluate.plan import CONTEXT, LONG, PLAIN, Cell, Key, Plan, gate_contexts
 from posbench.evaluate.score import Block
 from posbench.files import write_atomic
@@ -24,7 +33,7 @@ COLUMNS = [
     "ppl", "bpb", "crop_nll", "gain", "gain_lo", "gain_hi", "verdict", "status", "dtype",
     "options", "base_nll", "ngram_nll", "stamp", "windows_hash", "train_shape", "test_shape",
     "stride", "accuracy", "exact", "control_nll", "repeat_gain", "repeat_lo", "repeat_hi",
-    *verdicts.COLUMNS,
+    "distance", "chance", *verdicts.COLUMNS, "chosen",
 ]  # fmt: skip
 BLOCK_COLUMNS = [
     "rescale", "factor", "options", "protocol", "test_len", "document", "block", "end", "nats",
@@ -73,6 +82,13 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
         if cell.status == "ok" and verdicts.may_have_one(row, gate["passed"]):
             row["verdict"] = verdicts.verdict(row)
         made.append(row)
+    known = dict(zip(todo.wanted(), made, strict=True))
+    made += tuning.rows(
+        todo,
+        cells,
+        known,
+        lambda key: _facts(todo, key) | {"rescale": rules[key.rule].name, "stamp": stamp},
+    )
     # as objects: a refusal, which has no counts, must not make 3 documents 3.0 in other rows
     table = pd.DataFrame(made, columns=COLUMNS, dtype=object)
     by_place = positions.table(todo, cells), distances.table(todo, cells)
@@ -201,6 +217,8 @@ def _facts(todo: Plan, key: Key) -> dict[str, Any]:
         "train_shape": grid.text(todo.train_shape),
         "test_shape": grid.text(key.shape),
         "stride": protocols.stride(todo.eval, key.length) if sliding else None,
+        "distance": key.distance,
+        "chance": todo.data.chance if isinstance(todo.data, TaskDataset) else None,
     }
 
 
@@ -231,29 +249,37 @@ def _stamp(todo: Plan, gate: dict[str, Any]) -> str:
 def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     """Nats and counts of every scored block.
 
-    The crop reference has protocol `crop`, the run that was trained longer `trained_long`, what
-    rows of `repeat` are compared with `control`.
+    The crop reference has protocol `crop`, that with 16 tokens of context `context16`, the run
+    that was trained longer `trained_long`, what rows of `repeat` are compared with `control`.
     """
     rules = todo.rules()
     crop = Key(PLAIN, protocols.STRIDE1, todo.train_shape)
     shown = [(key, key.protocol) for key in todo.wanted()] + (
         [(crop, "crop")] if crop in cells else []
     )
+    short = Key(PLAIN, protocols.STRIDE1, (CONTEXT,))
+    shown += [(short, f"context{CONTEXT}")] if short in cells else []
     shown += [(key, LONG) for key in todo.long_keys()]
     shown += [(key, "control") for key in todo.controls()]
+    named = [(key, protocol, _rule_of(rules.get(key.rule))) for key, protocol in shown]
+    for (name, _), key in tuning.chosen(todo, cells).items():
+        if key is not None:
+            test = tuning.on_test(key)
+            named.append((test, test.protocol, [name, tuning.TUNED, ""]))
     found = []
-    for key, protocol in shown:
-        rule = rules.get(key.rule)
-        what = {
-            "rescale": rule.name if rule else PLAIN,
-            "factor": rule.factor if rule else "",
-            "options": " ".join(rule.options) if rule else "",
+    for key, protocol, rule in named:
+        what = dict(zip(BLOCK_COLUMNS[:3], rule, strict=True)) | {
             "protocol": protocol,
             "test_len": key.length,
             "test_shape": grid.text(key.shape),
         }
         found += [what | vars(block) for block in cells[key].blocks]
     return pd.DataFrame(found, columns=BLOCK_COLUMNS).astype({"distance": "Int64"})
+
+
+def _rule_of(rule: Rescale | None) -> list[str]:
+    """The columns `rescale`, `factor` and `options`."""
+    return [rule.name, rule.factor, " ".join(rule.options)] if rule else [PLAIN, "", ""]
 
 
 def write(table: Table, folder: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Interval = tuple[float, float, float]
+Floats = npt.NDArray[np.float64]
 
 
 def summed(nats: Iterable[float], counts: Iterable[float]) -> float:
@@ -37,50 +38,90 @@ def interval(doc_means: npt.ArrayLike, level: float = 0.95) -> Interval:
     x = np.asarray(doc_means, dtype=np.float64)
     if x.ndim != 1:
         raise ValueError(f"expected one mean per document, got an array of shape {x.shape}")
-    _check_level(level)
-    if not len(x) or not np.isfinite(x).all():
-        return math.nan, math.nan, math.nan
-    mean, centred = _centred(x)
-    if len(x) == 1:
-        return mean, math.nan, math.nan
-    df = len(x) - 1
-    return _around(mean, float(np.sum(centred**2)) / df / len(x), df, level)
+    return two_way_interval(x[:, None], level)
 
 
 def two_way_interval(x: npt.ArrayLike, level: float = 0.95) -> Interval:
-    """(mean, low, high) for documents crossed with seeds, both drawn at random.
+    """(mean, low, high) for documents crossed with seeds, both drawn at random; see `two_way`.
 
-    x: [documents, seeds], the mean of each document under each seed; for a gain the paired
-    differences. The variance of the grand mean is (MS_documents + MS_seeds - MS_residual) / (D S),
-    with Satterthwaite's degrees of freedom. That difference can come out near or below 0; it is
-    never taken to be less than the residual alone, MS_residual / (D S) on (D-1)(S-1) degrees of
-    freedom. One seed: as `interval`. One document: low and high are nan, however many seeds. Any
-    value that is not finite, or none at all: all three are nan.
+    x: [documents, seeds]. One document: low and high are nan, however many seeds. Any value that
+    is not finite, or none at all: all three are nan.
     """
     x = np.asarray(x, dtype=np.float64)
     if x.ndim != 2:
         raise ValueError(f"expected [documents, seeds], got an array of shape {x.shape}")
-    _check_level(level)
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
     if not x.size or not np.isfinite(x).all():
         return math.nan, math.nan, math.nan
-    docs, seeds = x.shape
-    if seeds == 1:
-        return interval(x[:, 0], level)
-    mean, centred = _centred(x)
+    mean, variance, df = two_way(x)
+    half = half_width(variance, df, level)
+    return float(mean), float(mean - half), float(mean + half)
+
+
+def two_way(x: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean, variance of the mean and its degrees of freedom, for documents crossed with seeds.
+
+    x: [..., documents, seeds], finite: the mean of each document under each seed, or the paired
+    difference of two such; three arrays [...]. The variance of the grand mean is (MS_documents +
+    MS_seeds - MS_residual) / (D S), with Satterthwaite's degrees of freedom. That difference can
+    come out near or below 0; it is never taken to be less than the residual alone, MS_residual /
+    (D S) on (D-1)(S-1) degrees of freedom. One seed: the variance of the mean over documents. One
+    document: variance and degrees of freedom are nan.
+    """
+    docs, seeds = x.shape[-2:]
+    shifted = x - x[..., :1, :1]
+    offset = shifted.mean((-2, -1), keepdims=True)
+    centred = shifted - offset  # exactly 0 where all values are equal
+    mean = (x[..., :1, :1] + offset)[..., 0, 0]
     if docs == 1:
-        return mean, math.nan, math.nan
-    by_doc = centred.mean(axis=1, keepdims=True)
-    by_seed = centred.mean(axis=0, keepdims=True)
-    df_doc, df_seed, df_rest = docs - 1, seeds - 1, (docs - 1) * (seeds - 1)
-    ms_doc = seeds * float(np.sum(by_doc**2)) / df_doc
-    ms_seed = docs * float(np.sum(by_seed**2)) / df_seed
-    ms_rest = float(np.sum((centred - by_doc - by_seed) ** 2)) / df_rest
+        return mean, np.full_like(mean, math.nan), np.full_like(mean, math.nan)
+    by_doc, by_seed = centred.mean(-1, keepdims=True), centred.mean(-2, keepdims=True)
+    ms_doc = seeds * _squares(by_doc) / (docs - 1)
+    if seeds == 1:
+        return mean, ms_doc / docs, np.full_like(mean, docs - 1)
+    df_rest = (docs - 1) * (seeds - 1)
+    ms_seed = docs * _squares(by_seed) / (seeds - 1)
+    ms_rest = _squares(centred - by_doc - by_seed) / df_rest
     combined = ms_doc + ms_seed - ms_rest
-    if combined <= ms_rest:
-        return _around(mean, ms_rest / (docs * seeds), df_rest, level)
-    spread = ms_doc**2 / df_doc + ms_seed**2 / df_seed + ms_rest**2 / df_rest
-    df = max(combined**2 / spread, min(df_doc, df_seed))  # the subtraction may undershoot
-    return _around(mean, combined / (docs * seeds), df, level)
+    spread = ms_doc**2 / (docs - 1) + ms_seed**2 / (seeds - 1) + ms_rest**2 / df_rest
+    df = np.divide(combined**2, spread, out=np.zeros_like(mean), where=spread > 0)
+    df = np.maximum(df, min(docs, seeds) - 1)  # the subtraction may undershoot
+    alone = combined <= ms_rest
+    variance = np.where(alone, ms_rest, combined) / (docs * seeds)
+    return mean, variance, np.where(alone, df_rest, df)
+
+
+def half_width(variance: npt.ArrayLike, df: npt.ArrayLike, level: float = 0.95) -> Floats:
+    """Half of a t interval around a mean with this variance."""
+    from scipy.special import stdtrit  # scipy.stats would take half a second to import
+
+    t = np.asarray(stdtrit(np.asarray(df, np.float64), 0.5 + level / 2), np.float64)
+    return np.asarray(t * np.sqrt(np.asarray(variance, np.float64)), np.float64)
+
+
+def p_value(mean: npt.ArrayLike, variance: npt.ArrayLike, df: npt.ArrayLike) -> Floats:
+    """Two-sided p of a true mean of 0, by t; 1 for a mean of 0 without variance."""
+    from scipy.special import stdtr
+
+    mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
+    without = np.where(mean == 0, 0.0, math.inf)
+    t = np.divide(np.abs(mean), np.sqrt(variance), out=without, where=variance > 0)
+    return np.asarray(np.where(np.isnan(variance), math.nan, 2 * stdtr(df, -t)))
+
+
+def holm(p: npt.ArrayLike) -> Floats:
+    """p values [n] corrected for being n tests (Holm, Scand. J. Stat. 6, 1979); nan stays nan.
+
+    The r-th smallest, counted from 0, times n - r; none below a smaller one's, none above 1.
+    """
+    p = np.asarray(p, np.float64)
+    corrected = np.full_like(p, math.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    corrected[order] = np.minimum(steps, 1.0)
+    return corrected
 
 
 def n_effective(weights: npt.ArrayLike) -> float:
@@ -97,20 +138,6 @@ def n_effective(weights: npt.ArrayLike) -> float:
     return float(w.sum() ** 2 / np.sum(w**2))
 
 
-def _centred(x: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-    """Mean, and values minus mean: exactly 0 where all values are equal."""
-    shifted = x - x.flat[0]
-    offset = float(shifted.mean())
-    return float(x.flat[0]) + offset, shifted - offset
-
-
-def _around(mean: float, variance: float, df: float, level: float) -> Interval:
-    from scipy.special import stdtrit  # scipy.stats would take half a second to import
-
-    half = float(stdtrit(df, 0.5 + level / 2)) * math.sqrt(variance)
-    return mean, mean - half, mean + half
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}")
+def _squares(x: Floats) -> Floats:
+    """Sum of squares over documents and seeds."""
+    return np.asarray(np.sum(x**2, (-2, -1)))

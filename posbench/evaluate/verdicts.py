@@ -35,23 +35,27 @@ COLUMNS = [
     "detectable", "share", "share_lo", "share_hi",
 ]  # fmt: skip
 #: what the rows of one curve have in common
-FAMILY = ["run_id", "preset", "rescale", "factor", "options", "protocol", "targets_hash"]
+FAMILY = [
+    "run_id", "preset", "data", "tokenizer", "tier", "track", "train_len", "rescale", "factor",
+    "options", "protocol", "targets_hash",
+]  # fmt: skip
 
 Floats = npt.NDArray[np.float64]
 
 
 def measured(own: Floats, crop: Floats, b: float, long: Floats | None) -> dict[str, Any]:
-    """The columns of a row from the losses of its units [n]; what cannot be said is left out.
+    """The columns of a row from the losses of its units; what cannot be said is left out.
 
-    `long` are the losses of the run that was trained at such lengths. A share is given only where
-    the headroom is at least `detectable`.
+    Losses are those of one seed [n], or of several [n, seeds]. `long` are those of the run that was
+    trained at such lengths. A share is given only where the headroom is at least `detectable`.
     """
     row: dict[str, Any] = {"b": b}
     if b > 0:
-        gain = statistics.interval(crop - own)
+        gain = statistics.two_way_interval(_crossed(crop - own))
         row |= {name: x / b for name, x in zip(COLUMNS[1:4], gain, strict=True)}
     if long is not None:
-        row |= dict(zip(COLUMNS[4:7], statistics.interval(crop - long), strict=True))
+        headroom = statistics.two_way_interval(_crossed(crop - long))
+        row |= dict(zip(COLUMNS[4:7], headroom, strict=True))
         row["detectable"] = detectable(crop - long)
         if row["headroom"] >= row["detectable"]:
             row |= dict(zip(COLUMNS[8:], share(crop - own, crop - long), strict=True))
@@ -59,37 +63,51 @@ def measured(own: Floats, crop: Floats, b: float, long: Floats | None) -> dict[s
 
 
 def detectable(differences: Floats) -> float:
-    """The least true mean of paired differences [n] that a 95 % interval finds above or below 0.
+    """The least true mean of paired differences [n] or [n, seeds] that is found above or below 0.
 
-    In 80 % of repeats, at their standard error: (t(0.975) + t(0.8)) s / sqrt(n). nan for n < 2.
+    By a 95 % interval, in 80 % of repeats, at their standard error: (t(0.975) + t(0.8)) times it.
+    nan for one unit.
     """
     from scipy.special import stdtrit
 
-    n = len(differences)
-    if n < 2:
-        return math.nan
-    error = float(differences.std(ddof=1)) / math.sqrt(n)
-    return float(stdtrit(n - 1, 0.975) + stdtrit(n - 1, POWER)) * error
+    _, variance, df = statistics.two_way(_crossed(differences))
+    return float((stdtrit(df, 0.975) + stdtrit(df, POWER)) * np.sqrt(variance))
 
 
 def share(gain: Floats, headroom: Floats) -> statistics.Interval:
-    """(ratio of the means, low, high) of paired differences [n], by Fieller's theorem.
+    """(ratio of the means, low, high) of paired differences [n] or [n, seeds], as Fieller's.
 
-    The shares s for which gain - s * headroom has a 95 % t interval around 0. All nan where the
-    headroom's own interval holds 0, since they have no bounds then.
+    The shares s for which gain - s * headroom has a 95 % interval around 0: its variance holds both
+    variances and their covariance. All nan where the headroom's own interval holds 0, since they
+    have no bounds then.
     """
-    from scipy.special import stdtrit
+    from scipy.optimize import brentq
 
-    n = len(gain)
-    if n < 2:
+    gain, headroom = _crossed(gain), _crossed(headroom)
+    mean, low, high = statistics.two_way_interval(headroom)
+    if not (low > 0 or high < 0):
         return math.nan, math.nan, math.nan
-    (gg, gh), (_, hh) = np.cov(gain, headroom) / n * stdtrit(n - 1, 0.975) ** 2
-    g, h = float(gain.mean()), float(headroom.mean())
-    a, middle, c = h * h - hh, g * h - gh, g * g - gg
-    if not a > 0:
-        return math.nan, math.nan, math.nan
-    half = math.sqrt(max(0.0, middle**2 - a * c))
-    return g / h, (middle - half) / a, (middle + half) / a
+    ratio = float(gain.mean()) / mean
+
+    def outside(s: float) -> float:
+        """Above 0 where the interval does not hold 0."""
+        _, low, high = statistics.two_way_interval(gain - s * headroom)
+        return max(low, -high)
+
+    def end(step: float) -> float:
+        """Where the interval lets go of 0, on the side of `step`."""
+        while outside(ratio + step) < 0:
+            step *= 2
+        return float(brentq(outside, ratio, ratio + step))
+
+    if outside(ratio) >= 0:  # gain and headroom are proportional
+        return ratio, ratio, ratio
+    return ratio, end(-0.1), end(0.1)
+
+
+def _crossed(x: Floats) -> Floats:
+    """[n] or [n, seeds] -> [n, seeds]."""
+    return x.reshape(len(x), -1)
 
 
 def verdict(row: dict[str, Any]) -> str:
@@ -118,9 +136,10 @@ def longest_within(rows: pd.DataFrame, margins: Sequence[float] = (0.01, 0.05)) 
     """How far the loss stays within a share of the crop loss: one line for each curve.
 
     `rows` as in lengths.csv, read with numbers; those without a crop reference are passed over.
-    Columns: those of FAMILY, `longest` (tested), and for each margin `within_1%`: the longest test
-    length such that no length from L up to it has a loss above (1 + margin) * crop_nll or was
-    refused; empty where the first one is. At `longest` the true one may be longer.
+    Columns: those of FAMILY, `n_seeds` where known, `longest` (tested), and for each margin
+    `within_1%`: the longest test length such that no length from L up to it has a loss above
+    (1 + margin) * crop_nll or was refused; empty where the first one is. At
+    `longest` the true one may be longer.
     """
     found = []
     known = [name for name in FAMILY if name in rows]
@@ -129,7 +148,10 @@ def longest_within(rows: pd.DataFrame, margins: Sequence[float] = (0.01, 0.05)) 
         nll, crop = curve["nll"].astype("float64"), curve["crop_nll"].astype("float64")
         if not crop.notna().any():
             continue
-        line = dict(zip(known, names, strict=True)) | {"longest": int(curve["test_len"].max())}
+        line = dict(zip(known, names, strict=True))
+        if "n_seeds" in curve:
+            line["n_seeds"] = int(curve["n_seeds"].min())
+        line["longest"] = int(curve["test_len"].max())
         for margin in margins:
             within = nll <= (1 + margin) * crop
             reached = curve["test_len"][within.cummin()]

@@ -44,6 +44,11 @@ class PositionSampler:
         """Hyper-parameters that follow the training length."""
         return []
 
+    @property
+    def skipped(self) -> int:
+        """Tokens of text that lie between those of a training sequence at most."""
+        return 0
+
     def span(self, length: int) -> int:
         """Every position of a sequence of this length, in training or test, is below it."""
         return length
@@ -55,6 +60,14 @@ class PositionSampler:
     def training(self, batch: int, length: int, seed: int, step: int) -> Tensor:
         """Positions of a training step: a function of (seed, step)."""
         return self.draw(batch, length, seeded(seed, f"positions:{step}"), True)
+
+    def places(self, batch: int, length: int, seed: int, step: int) -> Tensor:
+        """Where the tokens of training sequences lie in a text [batch, length + 1], ascending.
+
+        From 0 to at most length + `skipped`; asked for where that is not 0. A function of (seed,
+        step).
+        """
+        raise NotImplementedError
 
     def testing(self, length: int, draw: int = 0) -> Tensor:
         """Positions [1, length, 1] of the test: a function of (length, number of the draw)."""

@@ -7,7 +7,7 @@ readable. Equal input gives equal bytes.
 
 import io
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 
 from posbench.files import write_atomic
 from posbench.report.panels import (
+    LONGER,
     PERPLEXITY,
     RATIO,
     Panel,
@@ -32,7 +33,7 @@ from posbench.report.panels import (
     look,
     panels_of,
 )
-from posbench.report.sections import Section, sections
+from posbench.report.sections import LONG, Section, sections
 from posbench.report.style import DASHED, DOTTED, REFERENCE, scheme_style
 
 DPI = 160
@@ -66,10 +67,12 @@ def _handles(panels: list[Panel], quantity: Quantity, crop: str) -> list[Line2D]
         seen[crop] = Line2D([], [], color=color, ls=DOTTED, lw=1.3, label=crop)
     if any(at_length(entry, -1, "ngram") for entry in references):
         seen["n-gram"] = Line2D([], [], color=REFERENCE, ls=DASHED, lw=1.3, label="n-gram")
+    if any(panel.longer(quantity) for panel in panels):
+        seen[LONG] = Line2D([], [], label=LONG, **LONGER)
     return list(seen.values())
 
 
-def _wrapped(texts: Iterable[str], inches: float, size: float) -> list[str]:
+def wrapped(texts: Iterable[str], inches: float, size: float) -> list[str]:
     """Lines that fit; a number stays with its percent sign."""
     letters = int(inches * 72 / size / 0.56)
     whole = (text.replace(" %", "\u00a0%") for text in texts)
@@ -182,10 +185,10 @@ def _plan(section: Section, panels: list[Panel], quantity: Quantity, columns: in
         section=section,
         panels=panels,
         limits=limits,
-        facts=_wrapped([facts], width, 9),
-        stamps=_wrapped(stamps, width, 9.5),
+        facts=wrapped([facts], width, 9),
+        stamps=wrapped(stamps, width, 9.5),
         legends=legends,
-        note=_wrapped(notes, width, 8.5),
+        note=wrapped(notes, width, 8.5),
     )
 
 
@@ -220,9 +223,10 @@ def _figure(rows: pd.DataFrame, quantity: Quantity) -> Figure:
     return sheet.figure
 
 
-def _save(rows: pd.DataFrame, quantity: Quantity, path_stem: Path) -> None:
+def save(draw: Callable[[], Figure], path_stem: Path) -> None:
+    """Write `<path_stem>.png` and `.svg`, without dates."""
     with matplotlib.rc_context(RC):
-        figure = _figure(rows, quantity)
+        figure = draw()
         for suffix, metadata in (
             ("png", {"Software": None}),
             ("svg", {"Date": None, "Creator": None}),
@@ -234,9 +238,9 @@ def _save(rows: pd.DataFrame, quantity: Quantity, path_stem: Path) -> None:
 
 def perplexity_figure(rows: pd.DataFrame, path_stem: Path) -> None:
     """Write `<path_stem>.png` and `.svg`: perplexity per token against test length."""
-    _save(rows, PERPLEXITY, Path(path_stem))
+    save(lambda: _figure(rows, PERPLEXITY), Path(path_stem))
 
 
 def ratio_figure(rows: pd.DataFrame, path_stem: Path) -> None:
     """Write `<path_stem>.png` and `.svg`: perplexity over that of the unscaled model at L."""
-    _save(rows, RATIO, Path(path_stem))
+    save(lambda: _figure(rows, RATIO), Path(path_stem))

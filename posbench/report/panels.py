@@ -9,12 +9,22 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from posbench.report.sections import Cell, Entry, Section, factor_key
-from posbench.report.style import DASHED, DOTTED, REFERENCE, Style, rescale_style, scheme_style
+from posbench.report.style import (
+    DASHDOT,
+    DASHED,
+    DOTTED,
+    REFERENCE,
+    Style,
+    rescale_style,
+    scheme_style,
+)
 from posbench.report.tables import exp, ratio_of
 
 #: the y axis reaches a tenth above eight values in ten, within these multiples of the lowest
 CAPS = (3.0, 20.0)
 LARGEST = 1e300  # what matplotlib is given for an overflow
+#: the run that was trained longer
+LONGER: dict[str, Any] = {"color": REFERENCE, "ls": DASHDOT, "lw": 1.3, "marker": ".", "ms": 6}
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,18 @@ class Panel:
     title: str
     lines: list[tuple[Entry, Style, str]]
     reference: Entry | None  # the run whose crop and n-gram lines are drawn
+
+    def longer(self, quantity: Quantity) -> list[list[tuple[int, float]]]:
+        """Curves of the runs that were trained longer, each once."""
+        shown: dict[Any, list[tuple[int, float]]] = {}
+        for entry, _, _ in self.lines:
+            curve = [
+                (length, y)
+                for length, cell in entry.longer().items()
+                if (y := quantity.of_nats(entry.cells[length], cell.nll)) == y
+            ]
+            shown.setdefault(tuple((x, round(y, 4)) for x, y in curve), curve)
+        return [curve for curve in shown.values() if curve]
 
 
 def _length_label(section: Section, length: int) -> str:
@@ -157,6 +179,8 @@ def limits_of(section: Section, panels: list[Panel], quantity: Quantity) -> tupl
                 reference = quantity.of_nats(*found)
                 low = min(low, reference)
                 high = max(high, reference if reference < 3 * cap else high)
+        for curve in panel.longer(quantity):
+            low = min(low, *(y for _, y in curve), high)
     margin = max(high / low, 1.05) ** 0.06
     return low / margin, high * margin
 
@@ -203,6 +227,8 @@ def draw(
         for field, looks in references:
             if found := at_length(panel.reference, section.train_len, field):
                 ax.axhline(quantity.of_nats(*found), zorder=2, **looks)
+    for curve in panel.longer(quantity):
+        ax.plot([x for x, _ in curve], [y for _, y in curve], zorder=3, **LONGER)
     gone: dict[int, list[Style]] = {}
     for rank, (entry, style, _) in enumerate(panel.lines):
         cells = sorted(entry.cells.items())

@@ -4,16 +4,17 @@ Two numbers share a section only if they share corpus, tokenizer, training shape
 tier, dtype and targets, and if the same axes of a picture or clip are longer than in training.
 Where all lengths are read off the same windows (`prefix`), these stand for the targets, which are
 the same down a column, not along a row. Tables and figures are both drawn from here, so that they
-show the same rows in the same order under the same names; hence one file.
+show the same rows in the same order under the same names.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from posbench.report.entries import Cell, Entry, number
 from posbench.report.growing import by_axis
 from posbench.settings import PROTOCOLS
 
@@ -23,6 +24,8 @@ COMPARABLE = (
     "data", "tokenizer", "train_len", "train_shape", "growing", "protocol", "track", "tier",
     "dtype", "targets_hash",
 )  # fmt: skip
+#: the run that was trained at test lengths
+LONG = "trained_long"
 #: number of axes -> what one sample is
 SAMPLES = {1: "document", 2: "picture", 3: "clip"}
 
@@ -82,86 +85,10 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
-def number(value: Any) -> float:
-    """A float, with nan for what is missing."""
-    return math.nan if value is None or value == "" or pd.isna(value) else float(value)
-
-
 def stamp_parts(stamps: Iterable[str]) -> list[str]:
     """The distinct parts of `; `-joined stamps, in order of first appearance."""
     parts = (part.strip() for stamp in stamps for part in stamp.split(";"))
     return list(dict.fromkeys(part for part in parts if part))
-
-
-def rescale_label(rescale: str, factor: str) -> str:
-    return f"{rescale}@{factor}" if factor else rescale
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of the table. Nats per token; nan where the row has none."""
-
-    status: str
-    nll: float
-    lo: float
-    hi: float
-    base: float
-    crop: float
-    ngram: float
-    bpb: float
-    n_docs: float
-    n_targets: float
-    n_seeds: float
-    accuracy: float = math.nan
-    exact: float = math.nan
-
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> "Cell":
-        ok = row["status"] == "ok"
-        return cls(
-            status=row["status"],
-            nll=number(row["nll"]) if ok else math.nan,
-            lo=number(row["nll_lo"]),
-            hi=number(row["nll_hi"]),
-            base=number(row["base_nll"]),
-            crop=number(row["crop_nll"]),
-            ngram=number(row["ngram_nll"]),
-            bpb=number(row["bpb"]),
-            n_docs=number(row["n_docs"]),
-            n_targets=number(row["n_targets"]),
-            n_seeds=number(row.get("n_seeds", 1)),
-            accuracy=number(row.get("accuracy")),
-            exact=number(row.get("exact")),
-        )
-
-
-@dataclass
-class Entry:
-    """A run under one rescaling: a row of the table, a line of the figure."""
-
-    run_id: str
-    run: str  # the run's name in this section
-    preset: str
-    rescale: str
-    factor: str
-    options: str
-    cells: dict[int, Cell] = field(default_factory=dict)
-    stamps: list[str] = field(default_factory=list)
-    tied: str = ""  # options that follow L: the value used and the paper's
-
-    @property
-    def plain(self) -> bool:
-        return self.rescale == "none"
-
-    @property
-    def rule(self) -> str:
-        """`yarn@8 beta=auto`"""
-        return f"{rescale_label(self.rescale, self.factor)} {self.options}".strip()
-
-    @property
-    def unsupported(self) -> bool:
-        """True when the run knows this rescaling at no length."""
-        return all(cell.status == "unsupported_rescale" for cell in self.cells.values())
 
 
 @dataclass
@@ -198,6 +125,21 @@ class Section:
     def axes(self) -> int:
         """Axes of a position: 1 for text."""
         return 1 + self.train_shape.count("x")
+
+    @property
+    def longer(self) -> list[Entry]:
+        """The runs that were trained longer, as lines of their own: one, or one for some runs."""
+        found: dict[tuple[Any, ...], tuple[dict[int, Cell], list[str]]] = {}
+        for entry in self.entries:
+            if cells := entry.longer():
+                curve = tuple((length, round(cell.nll, 6)) for length, cell in cells.items())
+                names = found.setdefault(curve, (cells, []))[1]
+                names += [] if entry.run in names else [entry.run]
+        several = len(found) > 1
+        return [
+            Entry("", f"{LONG} ({', '.join(of)})" if several else LONG, LONG, "none", "", "", cells)
+            for cells, of in found.values()
+        ]
 
     @property
     def cells(self) -> list[Cell]:
@@ -262,14 +204,20 @@ class Section:
         )
 
 
+def run_name(run: dict[str, Any]) -> str:
+    """What a run is called from its row: preset and sampler; a fine-tuning is `rope +pi@8`."""
+    preset, base = run["preset"], str(run.get("base", ""))
+    sampler = run.get("positions", "")
+    said = sampler in ("", "standard", "none") or f"+{sampler}" in preset
+    method = preset.removeprefix(base)
+    name = f"{base} {method}" if base and method and method != preset else preset
+    return name if said else f"{name}+{sampler}"
+
+
 def _run_names(frame: pd.DataFrame) -> dict[str, str]:
-    """run id -> a name that is unique in the section: preset, sampler, then seed or hash."""
+    """run id -> a name that is unique in the section: `run_name`, then seed or hash."""
     runs = records(frame.drop_duplicates("run_id"))
-    names = {}
-    for run in runs:
-        sampler = run.get("positions", "")
-        mark = "" if sampler in ("", "standard", "none") else f"+{sampler}"
-        names[run["run_id"]] = run["preset"] + mark
+    names = {run["run_id"]: run_name(run) for run in runs}
     taken = list(names.values())
     unique = {}
     for run in runs:
@@ -283,11 +231,16 @@ def _run_names(frame: pd.DataFrame) -> dict[str, str]:
     return unique
 
 
-def _stride(row: dict[str, Any]) -> str:
-    """`stride=32` where windows go on by another number of tokens than half of theirs."""
-    stride = number(row.get("stride"))
+def _reading(row: dict[str, Any]) -> str:
+    """`stride=32` where windows go on by another number of tokens than half of theirs.
+
+    `distance=96` where the earlier copy of a probe lies at a distance of its own.
+    """
+    stride, distance = number(row.get("stride")), number(row.get("distance"))
     usual = math.isnan(stride) or stride == max(1, row["test_len"] // 2)
-    return "" if usual else f"stride={stride:g}"
+    texts = ["" if usual else f"stride={stride:g}"]
+    texts += [] if math.isnan(distance) else [f"distance={distance:g}"]
+    return " ".join(texts).strip()
 
 
 def sections(rows: pd.DataFrame) -> list[Section]:
@@ -302,7 +255,7 @@ def sections(rows: pd.DataFrame) -> list[Section]:
         names = _run_names(frame)
         entries: dict[tuple[str, ...], Entry] = {}
         for row in records(frame):
-            rule = (row["rescale"], row["factor"], f"{row['options']} {_stride(row)}".strip())
+            rule = (row["rescale"], row["factor"], f"{row['options']} {_reading(row)}".strip())
             key = (row["run_id"], *rule)
             if key not in entries:
                 entries[key] = Entry(row["run_id"], names[row["run_id"]], row["preset"], *rule)

@@ -47,6 +47,8 @@ RESCALINGS = {
 #: dashes of a rescaling with a fixed factor: the first, the second, ... factor of a figure
 FIXED: tuple[Dash, ...] = (SOLID, LONG, TWODOT)
 REFERENCE = "#666666"
+#: of a comparison: better, worse, neither
+WIN, LOSS, UNDECIDED = "#0072B2", "#D55E00", "#DDDDDD"
 _COLORS = ("#88CCEE", "#DDCC77", "#CC6677", "#882255", "#997700", "#7777AA", "#555555")
 _MARKERS = tuple("<>ph8HdX")
 _DASHES = (SOLID, DASHED, DASHDOT, LONG, TWODOT)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pandas as pd
 
+from posbench.report import tasks
 from posbench.report.orders import order_lines
 from posbench.report.sections import Cell, Entry, Section, sections
 
@@ -21,6 +22,9 @@ MISSING = "-"
 NAME_WIDTH = 20
 CELL_WIDTH = 9  # the narrowest cell that holds a value and its half width
 CEILING = 690.0  # exp() above this is not a useful number
+
+#: a name, its continuation, an entry
+Line = tuple[str, str, Entry]
 
 
 def exp(nats: float) -> float:
@@ -88,17 +92,21 @@ def ratio_cell(cell: Cell, width: int = 99) -> str:
 
 
 def accuracy_cell(cell: Cell, width: int = 99) -> str:
-    return _percent(cell, cell.accuracy, width)
+    return _percent(cell, cell.accuracy, width, tasks.spread(cell))
 
 
 def exact_cell(cell: Cell, width: int = 99) -> str:
-    return _percent(cell, cell.exact, width)
+    return _percent(cell, cell.exact, width, tasks.solved(cell))
 
 
-def _percent(cell: Cell, share: float, width: int) -> str:
+def _percent(cell: Cell, share: float, width: int, beside: str) -> str:
+    """`87.1 31-98`: a mean in %, and what stands beside it if it fits."""
     if cell.status != "ok":
         return REFUSALS.get(cell.status, cell.status)[:width]
-    return MISSING if math.isnan(share) else f"{100 * share:.1f}"
+    if math.isnan(share):
+        return MISSING
+    forms = f"{100 * share:.1f} {beside}".rstrip(), f"{100 * share:.1f}"
+    return next((form for form in forms if len(form) <= width), forms[1])
 
 
 def head(section: Section, length: int, width: int = 99) -> str:
@@ -144,17 +152,23 @@ def _unsupported(section: Section) -> list[str]:
 
 
 def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
-    """Footnotes: stamps, short words, options that follow L, rescalings that do not apply."""
+    """Footnotes: stamps, short words, options that follow L, rescalings that do not apply.
+
+    Of a task first what its numbers are.
+    """
     notes = [f"* {line}" for line in section.stamp_lines()]
     words = set(shown)
     legend = [f"{word} = {status}" for status, word in REFUSALS.items() if word in words]
     if MISSING in words:
         legend.append(f"{MISSING} = not evaluated")
     tied = dict.fromkeys(f"{e.run}: {e.tied}" for e in section.entries if e.tied)
-    return [*notes, *([", ".join(legend)] if legend else []), *tied, *_unsupported(section)]
+    cells = [cell for entry in section.entries for cell in entry.cells.values()]
+    of_task = tasks.notes(cells) if section.keys["protocol"] == tasks.PROTOCOL else []
+    notes += [", ".join(legend)] if legend else []
+    return [*of_task, *notes, *tied, *_unsupported(section)]
 
 
-def lines_of(section: Section) -> list[tuple[str, str, Entry]]:
+def lines_of(section: Section) -> list[Line]:
     """(name, its continuation, entry): runs, with their rescalings indented below."""
     lines = []
     last = None
@@ -166,12 +180,17 @@ def lines_of(section: Section) -> list[tuple[str, str, Entry]]:
             heading = Entry(entry.run_id, entry.run, entry.preset, "none", "", "")
             lines.append((entry.run, "", heading))
         last = entry.run_id
-        name = entry.run if entry.plain else f"  {entry.rule}"
+        name = entry.label if entry.plain else f"  {entry.rule}"
         rest = ""
         if len(name + star) > NAME_WIDTH and entry.options and not entry.plain:
             name, rest = f"  {entry.rule.removesuffix(entry.options).rstrip()}", entry.options
         lines.append((name + star, rest, entry))
     return lines
+
+
+def reference_lines(section: Section) -> list[Line]:
+    """The runs that were trained longer: losses without a ratio."""
+    return [(entry.run, "", entry) for entry in section.longer]
 
 
 def title_of(section: Section, short: bool) -> str:
@@ -190,14 +209,17 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 
 def _terminal_section(section: Section, width: int) -> list[str]:
     lines = lines_of(section)
-    name_width = max([len("perplexity"), *(min(len(name), NAME_WIDTH) for name, _, _ in lines)])
+    every = [*lines, *reference_lines(section)]
+    name_width = max([len("perplexity"), *(min(len(name), NAME_WIDTH) for name, _, _ in every)])
     most = max(1, (width - name_width) // (CELL_WIDTH + 1))
     n_parts = -(-len(section.lengths) // most)
     per_part = -(-len(section.lengths) // n_parts)
     pitch = min(13, max(CELL_WIDTH + 1, (width - name_width) // per_part))
     shown: list[str] = []
 
-    def block(title: str, lengths: list[int], draw: Callable[[Cell, int], str]) -> list[str]:
+    def block(
+        title: str, lengths: list[int], draw: Callable[[Cell, int], str], lines: list[Line] = lines
+    ) -> list[str]:
         heads = [head(section, length, pitch - 1).rjust(pitch) for length in lengths]
         out = [title.ljust(name_width) + "".join(heads)]
         for name, rest, entry in lines:
@@ -221,11 +243,11 @@ def _terminal_section(section: Section, width: int) -> list[str]:
 
     out = [*_wrap(title_of(section, short=True), width), ""]
     shares = (("accuracy %", accuracy_cell), ("exact %", exact_cell))
-    for title, draw in shares if section.keys["protocol"] == "generated" else ():
+    for title, draw in shares if section.keys["protocol"] == tasks.PROTOCOL else ():
         for part in parts(section.lengths):
             out += [*block(title, part, draw), ""]
     for part in parts(section.lengths):
-        out += [*block("perplexity", part, value_cell), ""]
+        out += [*block("perplexity", part, value_cell, every), ""]
     if reference := ngram_line(section):
         out[-1:] = [*_wrap(reference, width, "  "), ""]
     for part in parts(section.ratio_lengths):

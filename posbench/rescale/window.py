@@ -44,6 +44,9 @@ class Windowed(PositionalEncoding):
     ) -> Tensor:
         return self.inner.attend(q, k, v, q_pos, k_pos, self._narrow(ctx))
 
+    def by_hooks(self, ctx: Context) -> tuple[PositionalEncoding, Context] | None:
+        return self.inner.by_hooks(self._narrow(ctx))
+
     def _narrow(self, ctx: Context) -> Context:
         window = self.window if ctx.window is None else min(self.window, ctx.window)
         return ctx.at(ctx.layer, window, ctx.prepared)

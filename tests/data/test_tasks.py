@@ -65,6 +65,29 @@ def test_another_source_means_another_answer_and_the_distance_is_to_the_farthest
         assert window.distance == max(reach)
 
 
+def guessed(name: str, symbols: list[str]) -> set[str]:
+    """The symbols that can be an answer, by their looks."""
+    if name == "recall":
+        return {s for s in symbols if s.startswith("V")}
+    if name == "flip_flop":
+        return {"0", "1"}
+    kind = string.digits if name in ("passkey", "first_token") else string.ascii_lowercase
+    return {s for s in symbols if s in kind}
+
+
+@cases
+def test_chance_is_one_of_the_symbols_that_can_be_an_answer(
+    name: str, options: dict[str, Any], length: int, solve: Solver
+) -> None:
+    data = task(name, **options)
+    able = guessed(name, spelled(data, range(data.tokenizer.vocab_size)))
+    assert data.chance == 1 / len(able)
+    answers = [a for w in data.target_windows((length,), None, None) for a in w.labels.tolist()]
+    assert set(spelled(data, answers)) <= able
+    most = max(np.bincount(answers)) / len(answers)
+    assert most < data.chance + 4 * (data.chance / len(answers)) ** 0.5 + 4 / 256
+
+
 @cases
 def test_training_scores_answers_alone(
     name: str, options: dict[str, Any], length: int, solve: Solver

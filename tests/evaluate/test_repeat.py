@@ -18,6 +18,7 @@ from posbench.evaluate import protocols
 from posbench.settings import EvalConfig
 
 K = 32
+REPEAT = "eval.protocol=repeat"
 CONFIG = EvalConfig(docs=6, blocks=2, lengths=[64, 100, 512])
 
 
@@ -90,6 +91,50 @@ def test_rows_stand_beside_their_control(
     assert by_distance["tokens"].tolist() == [12 * K] * 3
 
 
+@pytest.mark.parametrize(("length", "distance"), [(64, 32), (64, 33), (512, 32), (512, 100)])
+def test_an_earlier_copy_lies_where_it_is_asked_for(
+    text_data: Any, corpus: Path, length: int, distance: int
+) -> None:
+    windows = list(protocols.read("repeat", text_data, (length,), CONFIG, distance))
+    assert len(windows) == 12
+    for window in windows:
+        text = (corpus / window.document).read_bytes()
+        wanted = list(text[window.end - length : window.end + 1])
+        for i in range(length + 1 - K, length + 1):  # token by token: d places before
+            wanted[i - distance] = text[window.end - length + i]
+        assert [*window.inputs, window.labels[-1]] == wanted
+        assert window.labels.tolist() == wanted[-K:] and window.distance == distance
+
+
+def test_every_distance_has_a_row_beside_one_control(
+    trained: Any, evaluate: Callable[..., Path], model: models.Decoder, text_data: Any
+) -> None:
+    sizes = {"lengths": [64, 256], "docs": 6, "blocks": 2, "protocol": "repeat"}
+    folder = evaluate(trained, distances=[225, 32, 33, 32], **sizes)
+    table = pd.read_csv(folder / "lengths.csv").set_index(["test_len", "distance"])
+    places = [(64, 32), (64, 33), (256, 32), (256, 33), (256, 225)]
+    assert table.index.tolist() == places
+    for (length, distance), row in table.iterrows():
+        found = protocols.read("repeat", text_data, (length,), CONFIG, distance)
+        nats = sum(_nats(model, w) for w in found)
+        assert row["nll"] == pytest.approx(nats / (12 * K), rel=1e-4)
+    assert table["control_nll"].groupby("test_len").nunique().tolist() == [1, 1]
+    default = pd.read_csv(evaluate(trained, **sizes) / "lengths.csv").set_index("test_len")
+    assert default["distance"].isna().all()
+    for name in ("nll", "control_nll", "repeat_gain", "repeat_lo", "repeat_hi"):
+        assert [table[name][64, 33], table[name][256, 225]] == default[name].tolist()
+    by_distance = pd.read_csv(folder / "distances.csv")
+    assert len(by_distance) == 5 and not (table.index.get_level_values(1) > 225).any()
+    gain = (by_distance["control_nats"] - by_distance["nats"]) / by_distance["tokens"]
+    assert gain.tolist() == pytest.approx(table["repeat_gain"].tolist(), abs=1e-12)
+    for (_, distance), (_, row) in zip(places, by_distance.iterrows(), strict=True):
+        assert row["distance_lo"] <= distance <= row["distance_hi"]
+    blocks = pd.read_csv(folder / "blocks.csv")
+    counts = blocks.groupby(["protocol", "test_len"]).size()
+    assert counts["repeat"].to_dict() == {64: 24, 256: 36}
+    assert counts["control"].to_dict() == {64: 12, 256: 12}
+
+
 def test_the_control_is_the_row_of_same_targets(
     trained: Any, evaluate: Callable[..., Path], sweep: Callable[..., Any]
 ) -> None:
@@ -117,3 +162,19 @@ def test_lengths_that_do_not_hold_two_copies_are_refused(
 ) -> None:
     done = posbench("eval-lengths", str(trained.path), "eval.protocol=repeat", "eval.lengths=[32]")
     refused(done, "eval.lengths=32", "at least 64")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["eval.distances=[31]", REPEAT], ["eval.distances=[31]", "from 32 to 97", "128 tokens"]),
+        (["eval.distances=[98,40]", REPEAT], ["eval.distances=[40, 98]", "from 32 to 97"]),
+        (["eval.distances=[0]", REPEAT], ["eval.distances"]),
+        (["eval.distances=[40]", "eval.protocol=prefix"], [REPEAT]),
+    ],
+)
+def test_distances_that_no_window_holds_are_refused(
+    posbench: Callable[..., Any], trained: Any, words: list[str], named: list[str]
+) -> None:
+    done = posbench("eval-lengths", str(trained.path), "eval.lengths=[64,128]", *words)
+    refused(done, *named)

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posbench.evaluate.statistics import interval, n_effective, summed, two_way_interval
+from posbench.evaluate.statistics import (
+    half_width,
+    holm,
+    interval,
+    n_effective,
+    p_value,
+    summed,
+    two_way,
+    two_way_interval,
+)
 
 
 def slow_two_way(x: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
@@ -83,6 +92,59 @@ def test_two_way_falls_back_to_the_residual() -> None:
     mean, low, high = two_way_interval(x)
     half = stats.t.ppf(0.975, 1) * math.sqrt(4 / 4)  # MS_residual = 4, 4 cells
     assert (mean, low, high) == pytest.approx((0, -half, half))
+
+
+def test_many_layouts_at_once_are_each_alone() -> None:
+    rng = np.random.default_rng(5)
+    for shape in ((22, 3), (9, 1), (2, 2)):
+        x = np.stack([crossed(rng, *shape, (1, 0.3, 0.2)) for _ in range(6)]).reshape(2, 3, *shape)
+        mean, variance, df = two_way(x)
+        half = half_width(variance, df, 0.9)
+        for i, j in np.ndindex(2, 3):
+            expected = two_way_interval(x[i, j], 0.9)
+            m, h = mean[i, j], half[i, j]
+            assert (m, m - h, m + h) == pytest.approx(expected)
+
+
+def test_p_is_where_an_interval_touches_0() -> None:
+    rng = np.random.default_rng(6)
+    x = 0.4 + crossed(rng, 22, 3, (1, 0.3, 0.5))
+    p = float(p_value(*two_way(x)))
+    _, low, high = two_way_interval(x, 1 - p)
+    assert 0.01 < p < 0.9 and min(abs(low), abs(high)) == pytest.approx(0, abs=1e-9)
+    one = rng.normal(0.3, 1, (22, 1))
+    assert p_value(*two_way(one)) == pytest.approx(stats.ttest_1samp(one[:, 0], 0).pvalue)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert p_value(*two_way(np.zeros((22, 3)))) == 1
+        assert p_value(*two_way(np.full((22, 3), 0.1))) == 0
+        assert math.isnan(p_value(*two_way(np.ones((1, 3)))))
+
+
+def slow_holm(p: list[float], alpha: float) -> set[int]:
+    """Which are rejected: the smallest against alpha / n, the next alpha / (n - 1), and so on."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    rejected = set()
+    for tests_left, i in zip(range(len(p), 0, -1), order, strict=True):
+        if p[i] > alpha / tests_left:
+            break
+        rejected.add(i)
+    return rejected
+
+
+def test_holm_rejects_what_the_step_down_procedure_rejects() -> None:
+    rng = np.random.default_rng(8)
+    for n in (1, 2, 7, 40):
+        p = rng.beta(0.3, 3, n)
+        corrected = holm(p)
+        assert ((corrected >= p) & (corrected <= 1)).all()
+        for alpha in rng.uniform(0, 0.9, 20):
+            assert set(np.flatnonzero(corrected <= alpha)) == slow_holm(p.tolist(), alpha)
+    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.02, math.nan, 0.01]).tolist() == pytest.approx(
+        [0.02, math.nan, 0.02], nan_ok=True
+    )
+    assert len(holm([])) == 0
 
 
 def test_one_seed_column_and_one_document() -> None:

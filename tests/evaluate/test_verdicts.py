@@ -18,7 +18,7 @@ from scipy import stats
 from posbench import train
 from posbench.data.dataset import load
 from posbench.evaluate import plan as planning
-from posbench.evaluate import references, rows, verdicts
+from posbench.evaluate import references, rows, statistics, verdicts
 from posbench.evaluate.plan import Cell, Key
 from posbench.evaluate.score import Block
 
@@ -119,6 +119,26 @@ def test_columns_are_left_out_where_they_say_nothing() -> None:
     assert list(verdicts.measured(own, crop, 0.5, same)) == verdicts.COLUMNS[:8]
 
 
+def test_shares_and_headroom_of_seeds_use_both_variances() -> None:
+    """A seed effect on gain and headroom alike widens the headroom and leaves the share."""
+    rng = np.random.default_rng(4)
+    documents, seeds = rng.normal(0, 0.02, (24, 1)), 0.1 * np.array([[-1.0, 0.0, 1.0]])
+    noise = rng.normal(0, 0.01, (2, 24, 3))
+    headroom = 1 + documents + seeds + noise[0]
+    gain = 0.4 * (1 + documents + seeds) + noise[1]
+    alone = verdicts.share(gain - 0.4 * seeds, headroom - seeds)
+    share, low, high = verdicts.share(gain, headroom)
+    assert low < share < high and high - low == pytest.approx(alone[2] - alone[1], rel=0.2)
+    for end in (low, high):
+        _, *ends = statistics.two_way_interval(gain - end * headroom)
+        assert min(map(abs, ends)) == pytest.approx(0, abs=1e-9)
+    assert verdicts.detectable(headroom) > 3 * verdicts.detectable(headroom - seeds)
+    exact = verdicts.share(0.5 * headroom, headroom)
+    assert exact == pytest.approx((0.5, 0.5, 0.5))
+    flat = verdicts.measured(gain[:, 0], gain[:, 0] + 1, 0.5, None)
+    assert verdicts.measured(gain[:, :1], gain[:, :1] + 1, 0.5, None) == flat
+
+
 # --- longest lengths ------------------------------------------------------------------------------
 
 
@@ -144,6 +164,8 @@ def test_longest_lengths_within_a_share_of_the_crop_loss() -> None:
     assert list(found["within_1%"]) == [512, 64, None, 128]
     assert list(found["within_5%"]) == [512, 128, None, 128]
     assert list(verdicts.longest_within(table, [0.2])["within_20%"]) == [512, 512, 512, 128]
+    seeds = table.assign(n_seeds=[3] * 15 + [2])
+    assert list(verdicts.longest_within(seeds)["n_seeds"]) == [3, 3, 3, 2]
 
 
 # --- rows of constructed blocks -------------------------------------------------------------------

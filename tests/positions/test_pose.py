@@ -7,13 +7,17 @@ from fractions import Fraction
 
 import pytest
 import torch
+from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import run_config, tokens
 
 from posbench import model as models
 from posbench import registry
+from posbench.data import skipped
+from posbench.data.dataset import load
 from posbench.errors import ConfigError
+from posbench.positions.pose import TEXTS
 
 
 def sampler(length=40, **options):
@@ -128,3 +132,87 @@ def test_a_model_reads_the_positions_that_are_drawn(name):
         moved, plain = model(ids, pos), model(ids, torch.arange(40)[None, :, None])
         assert (moved - plain).abs().max() > 1e-4
         assert torch.equal(model(ids), plain)
+
+
+# --- what stands in the chunks ----------------------------------------------------------------
+
+
+def places_of(one, batch, length, seed=0, step=0):
+    """Positions and places of the same training sequences."""
+    pos = one.training(batch, length, seed, step)[:, :, 0]
+    return pos, one.places(batch, length, seed, step)
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_aligned_text_is_what_stands_at_the_positions(chunks):
+    one = sampler(40, target=400, chunks=chunks, text="aligned")
+    pos, places = places_of(one, 200, 40)
+    assert one.skipped == 360 and places.shape == (200, 41)
+    assert torch.equal(places[:, :40], pos)
+    assert torch.equal(places[:, 40], pos[:, -1] + 1)
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_skipped_text_has_the_chunks_of_the_positions_and_gaps_of_its_own(chunks):
+    one = sampler(40, target=100_000, chunks=chunks, text="skipped")
+    pos, places = places_of(one, 400, 40)
+    assert one.skipped == 160 and (places[:, 0] == 0).all() and places.max() <= 40 + 160
+    moved = places[:, :40] - torch.arange(40)
+    gap = places[:, :40].diff(dim=1) > 1
+    assert gap.sum() > 0.8 * (chunks - 1) * 400
+    assert not (gap & (pos.diff(dim=1) == 1)).any()  # text is skipped between chunks alone
+    assert (places.diff(dim=1) >= 1).all() and (places[:, 40] == places[:, 39] + 1).all()
+    if chunks == 2:  # the released code's draw: all the same from 0 to 4 L, apart from the position
+        last, u = moved[:, -1].double(), (pos[:, -1] - 39).double()
+        assert last.min() < 8 and last.max() > 152
+        assert abs(float(last.mean()) - 80) < 4 * 160 / (12 * 400) ** 0.5
+        assert abs(float(torch.corrcoef(torch.stack([last, u]))[0, 1])) < 0.2
+
+
+def test_other_text_moves_no_position_and_contiguous_text_is_the_default():
+    found = [sampler(40, text=text).training(5, 40, 1, 2) for text in TEXTS]
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert torch.equal(sampler(40).training(5, 40, 1, 2), found[0])
+    assert sampler(40).skipped == 0
+
+
+@pytest.mark.parametrize("text", ["skipped", "aligned"])
+def test_a_batch_is_cut_from_the_text_at_its_places(text_data, text):
+    one = sampler(64, target=256, text=text)
+    inputs, labels = skipped.training_batch(text_data, one, (64,), 6, 3, 7)
+    assert inputs.shape == labels.shape == (6, 64)
+    assert (inputs[:, 1:] == labels[:, :-1]).all()
+    long, after = text_data.training_batch((64 + one.skipped,), 6, 3, 7)
+    places = one.places(6, 64, 3, 7).tolist()
+    for row in range(6):
+        whole = [*long[row].tolist(), int(after[row, -1])]
+        assert [*inputs[row].tolist(), int(labels[row, -1])] == [whole[p] for p in places[row]]
+    again = skipped.training_batch(text_data, one, (64,), 6, 3, 7)
+    assert (again[0] == inputs).all()
+    other = skipped.training_batch(text_data, one, (64,), 6, 3, 8)
+    assert (other[0] != inputs).any()
+    plain = skipped.training_batch(text_data, sampler(64), (64,), 6, 3, 7)
+    assert (plain[0] == text_data.training_batch((64,), 6, 3, 7)[0]).all()
+
+
+def test_text_that_there_is_not_is_refused(text_data, posbench, tiny):
+    with pytest.raises(ConfigError, match="positions.text=far: must be one of contiguous, skipp"):
+        sampler(text="far")
+    with pytest.raises(ConfigError, match="positions=pose: no training document .* 8193 tokens"):
+        one = sampler(64, target=8192, text="aligned")
+        skipped.training_batch(text_data, one, (64,), 1, 0, 0)
+    task = load(registry.get("data", "copy").Config())
+    with pytest.raises(ConfigError, match="positions=pose: .* not on data=copy"):
+        skipped.training_batch(task, sampler(64, text="skipped"), (64,), 1, 0, 0)
+    words = ["positions=pose", "positions.text=aligned", "positions.target=8192"]
+    refused(posbench("train", *tiny, *words), "positions=pose", "8193 tokens")
+
+
+def test_the_command_trains_on_skipped_text(posbench, tiny):
+    words = ["positions=pose", "train.steps=1"]
+    folders = []
+    for text in (["positions.text=skipped"], []):
+        done = posbench("train", *tiny, *words, *text)
+        assert done.code == 0, done.err
+        folders.append(done.out.split()[-1])
+    assert len(set(folders)) == 2

@@ -1,3 +1,4 @@
+import math
 import re
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from posbench.report.collect import collect
 from posbench.report.figures import _figure, perplexity_figure, ratio_figure
 from posbench.report.panels import PERPLEXITY, RATIO, Quantity
 from posbench.report.sections import PRESETS, RESCALINGS
-from posbench.report.style import DASHDOT, DASHED, SOLID, rescale_style, scheme_style
+from posbench.report.style import DASHDOT, DASHED, REFERENCE, SOLID, rescale_style, scheme_style
 
 from .conftest import PLAIN, Runs, demo_curves
+from .crossed import add
+from .test_pooling import made
 
 CURVE = [27.0, 24.5, 26.3, 29.8, 38.3, 46.9]
 
@@ -60,6 +63,22 @@ def test_lines_are_the_numbers(demo_rows: pd.DataFrame) -> None:
     assert _line(_figure(demo_rows, PERPLEXITY).axes[0], color, 6) == pytest.approx(curve)
     ratio = [v / curve[1] for v in curve]
     assert _line(_figure(demo_rows, RATIO).axes[0], color, 6) == pytest.approx(ratio)
+
+
+def test_the_run_that_was_trained_longer_is_one_line(runs: Runs) -> None:
+    """Also where two runs name the same one."""
+    dirs, parts = made(runs, {128: 0.0, 512: 0.0, 1024: 0.02}, headroom=0.3)
+    own, long = ({T: parts[f"{kind}{T}"] for T in (128, 512, 1024)} for kind in ("", "long"))
+    dirs += add(runs, "alibi", own, parts["crop"], parts["short"], long)
+    rows = collect(dirs).pooled
+    for quantity, unit in ((PERPLEXITY, 0.0), (RATIO, parts["crop"].mean())):
+        figure = _figure(rows, quantity)
+        (ax,) = figure.axes
+        values = [math.exp(long[T].mean() - unit) for T in sorted(long)]
+        assert _line(ax, REFERENCE, 3) == pytest.approx(values)
+        assert len([x for x in ax.lines if x.get_color() == REFERENCE]) == 2  # and the n-gram model
+        assert ax.get_ylim()[0] < min(values)
+        assert re.search("^trained_long$", _texts(figure), re.M)
 
 
 def test_what_explodes_is_cut_and_marked(runs: Runs) -> None:

@@ -143,7 +143,7 @@ def test_markdown_has_whole_intervals_crop_and_bits(demo_rows: pd.DataFrame) -> 
     assert cells[-2:] == ["24.8", f"{bits:.3f}"]
     assert "tier demo" in markdown and "| learned" in markdown and "len = " in markdown
     widths = {line.count("|") for line in markdown.splitlines() if line.startswith("| ")}
-    assert widths == {8, 10}
+    assert widths == {5, 6, 8, 10}  # longest lengths, verdicts, ratios, perplexities
 
 
 def _cell(value: float, half: float = math.nan, status: str = "ok") -> Cell:

@@ -240,7 +240,9 @@ def test_no_output_depends_on_a_later_token(id):
         (grad,) = torch.autograd.grad(out[0, i] @ probe, stream, retain_graph=True)
         seen = grad[0].abs().amax(-1)
         assert torch.equal(seen[i + 1 :], torch.zeros_like(seen[i + 1 :]))
-        first = max(0, i - 2 * (L - 1)) if id == "window" else 0  # two layers of L keys
+        # two layers of L keys; the first key is its own query's alone
+        unseen = {"window": max(0, i - 2 * (L - 1)), "first_key_masked": min(i, 1)}
+        first = unseen.get(id, 0)
         assert torch.equal(seen[:first], torch.zeros_like(seen[:first]))
         assert bool((seen[first : i + 1] > 0).all())
 

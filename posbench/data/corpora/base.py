@@ -74,9 +74,17 @@ class Corpus(ABC):
 
         #: `bytes`, or `bpe<N>`: a byte-level BPE of N tokens trained on the training split
         tokenizer: str = "bpe1024"
+        #: a token of its own in the place of every window's first input token, in training and test
+        bos: bool = False
+        #: share of the training windows that begin at a document's first token, each long enough
+        #: document alike; the others begin anywhere. Unlike packed documents, none of them crosses
+        #: into the next document, and a beginning stands at position 0 alone
+        starts: float = 0.0
 
         def __post_init__(self) -> None:
             bpe_size(self.tokenizer)
+            if not 0 <= self.starts <= 1:
+                raise ConfigError(f"data.starts={self.starts}: must be from 0 to 1")
 
     def __init__(self, config: Any) -> None:
         self.config = config

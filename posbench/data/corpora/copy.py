@@ -47,6 +47,10 @@ class Copy(Task):
         return [*LETTERS[: self.config.symbols], BAR]
 
     @property
+    def chance(self) -> float:
+        return 1 / self.config.symbols
+
+    @property
     def shortest(self) -> int:
         return 2 * (self.config.size or 1)
 

@@ -38,6 +38,10 @@ class FirstToken(Task):
         return [*DIGITS[: self.config.symbols], ASK]
 
     @property
+    def chance(self) -> float:
+        return 1 / self.config.symbols
+
+    @property
     def shortest(self) -> int:
         return 2
 

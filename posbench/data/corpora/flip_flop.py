@@ -46,6 +46,10 @@ class FlipFlop(Task):
         return [WRITE, READ, IGNORE, *BITS]
 
     @property
+    def chance(self) -> float:
+        return 1 / len(BITS)
+
+    @property
     def shortest(self) -> int:
         return 3
 

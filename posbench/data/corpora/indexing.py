@@ -61,6 +61,10 @@ class Indexing(Task):
         return [f"{k:+d}" for k in range(-most, most + 1) if k]
 
     @property
+    def chance(self) -> float:
+        return 1 / self.config.symbols
+
+    @property
     def shortest(self) -> int:
         return self.config.marks * (2 * self.config.steps + 1) + 3
 

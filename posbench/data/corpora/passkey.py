@@ -38,6 +38,10 @@ class Passkey(Task):
         return [*DIGITS, KEY, ASK]
 
     @property
+    def chance(self) -> float:
+        return 1 / len(DIGITS)
+
+    @property
     def shortest(self) -> int:
         return 2 * self.config.digits + 1
 

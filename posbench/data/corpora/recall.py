@@ -58,6 +58,10 @@ class Recall(Task):
         return [f"V{i}" for i in range(self.config.values)]
 
     @property
+    def chance(self) -> float:
+        return 1 / self.config.values
+
+    @property
     def shortest(self) -> int:
         return 2 * (self.config.pairs + self.config.queries)
 

@@ -66,6 +66,11 @@ class Task(ABC):
 
     @property
     @abstractmethod
+    def chance(self) -> float:
+        """Share of the answers that a guess among the symbols that can be one gets right."""
+
+    @property
+    @abstractmethod
     def shortest(self) -> int:
         """The smallest T that an instance fits into."""
 

@@ -1,0 +1,98 @@
+"""Checks of claims that compare losses: named, general functions of selections, which are data.
+
+Each takes the evidence and the arguments of an entry of claims.yaml and returns an Effect that is
+positive in the direction its docstring says; `level` is that of the interval. NotYet where runs or
+rows are missing. Checks that choose, and those of exact facts: `choices` and `facts`.
+"""
+
+import math
+from collections.abc import Sequence
+
+from posbench.evidence.effect import Effect, NotYet, least
+from posbench.evidence.select import Selection, Source, effect_of, paired, select
+
+#: units of a loss: as it is, or divided by what context is worth inside L
+NATS, B = "nats", "b"
+
+
+def difference(
+    source: Source,
+    better: Selection,
+    worse: Selection,
+    measure: str = "nll",
+    unit: str = NATS,
+    level: float = 0.95,
+) -> Effect:
+    """How much lower the loss (or higher the accuracy) of `better` is, paired by document and seed.
+
+    unit `b`: the loss divided by the mean b of the rows of `better`, or else of `worse`.
+    """
+    sides = [select(source, one, measure) for one in (better, worse)]
+    good, bad = paired(sides)
+    if measure == "accuracy":
+        return effect_of(good - bad, sides, level, measure)
+    found = effect_of(bad - good, sides, level, NATS)
+    if unit != B:
+        return found
+    b = next((side.b for side in sides if math.isfinite(side.b)), math.nan)
+    if not b > 0:
+        raise NotYet("b is not known, or not above 0")
+    return found.times(1 / b, B)
+
+
+def value(source: Source, row: Selection, measure: str = "accuracy", level: float = 0.95) -> Effect:
+    """The accuracy (or the loss) itself."""
+    side = select(source, row, measure)
+    unit = NATS if measure == "nll" else measure
+    return effect_of(paired([side])[0], [side], level, unit)
+
+
+def ratio(source: Source, above: Selection, below: Selection, level: float = 0.95) -> Effect:
+    """Perplexity of `above` over that of `below`: exp of the mean difference and of its ends."""
+    found = difference(source, below, above, level=level)
+    return found.mapped(lambda x: math.exp(x) if x < 700 else math.inf, "times")
+
+
+def ordering(
+    source: Source, order: Sequence[Selection], measure: str = "nll", level: float = 0.95
+) -> Effect:
+    """The weakest link of a row of selections: by how much each is better than the next.
+
+    The intervals of the links hold together (Bonferroni).
+    """
+    share = 1 - (1 - level) / (len(order) - 1)
+    links = zip(order, order[1:], strict=False)
+    return least([difference(source, a, b, measure, level=share) for a, b in links])
+
+
+def best(
+    source: Source,
+    first: Selection,
+    others: Sequence[Selection],
+    measure: str = "nll",
+    level: float = 0.95,
+) -> Effect:
+    """By how much `first` is better than the best of the others; intervals as in `ordering`."""
+    share = 1 - (1 - level) / len(others)
+    return least([difference(source, first, other, measure, level=share) for other in others])
+
+
+def jump(
+    source: Source,
+    smooth: Selection,
+    rough: Selection,
+    ratios: Sequence[float],
+    level: float = 0.95,
+) -> Effect:
+    """Largest rise between neighbouring lengths: that of `rough` less that of `smooth`.
+
+    Of each where the mean over documents and seeds rises most.
+    """
+    curves = [[select(source, {**one, "ratio": r}) for r in ratios] for one in (smooth, rough)]
+    every = [side for curve in curves for side in curve]
+    arrays = paired(every)
+    steps = []
+    for losses in (arrays[: len(ratios)], arrays[len(ratios) :]):
+        rises = [after - before for before, after in zip(losses, losses[1:], strict=False)]
+        steps.append(max(rises, key=lambda rise: float(rise.mean())))
+    return effect_of(steps[1] - steps[0], every, level, NATS)

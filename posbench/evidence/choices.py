@@ -1,0 +1,89 @@
+"""Checks of claims about what is best of several: a number of a grid, a default, an order."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from posbench.evidence.checks import NATS
+from posbench.evidence.effect import Effect, Floats, over_seeds
+from posbench.evidence.select import Selection, Source, about, effect_of, paired, select
+
+
+def argmin(
+    source: Source,
+    row: Selection,
+    key: str,
+    grid: Sequence[float],
+    written: Sequence[str],
+    reference: float,
+    below: bool = False,
+    level: float = 0.95,
+) -> Effect:
+    """log2 of the grid value with the least loss over `reference`, one choice a seed.
+
+    Rows of value i have `written[i]` in the column `key`. A choice stands for all values up to half
+    way (in log2) to its neighbours, without bound at the ends of the grid; the interval runs from
+    that of the lower bounds to that of the upper ones. `below`: claimed to lie below the reference.
+    """
+    sides = [select(source, {**row, key: word}) for word in written]
+    chosen = np.stack([x.mean(0) for x in paired(sides)]).argmin(0)
+    logs = np.log2(np.asarray(grid, dtype=np.float64) / reference)
+    cuts = np.concatenate(([-np.inf], (logs[1:] + logs[:-1]) / 2, [np.inf]))
+    mean, _, _, detectable = over_seeds(logs[chosen], level)
+    low, high = cuts[chosen], cuts[chosen + 1]
+    found = Effect(
+        mean,
+        over_seeds(low, level)[1] if np.isfinite(low).all() else -math.inf,
+        over_seeds(high, level)[2] if np.isfinite(high).all() else math.inf,
+        len(chosen),
+        detectable,
+        "log2",
+        note=f"{key} with the least loss, by seed: {', '.join(written[i] for i in chosen)}",
+        **about(sides),
+    )
+    return found.times(-1, "log2") if below else found
+
+
+def tax(
+    source: Source, default: Selection, grid: Sequence[Selection], level: float = 0.95
+) -> Effect:
+    """Loss of the best of a grid less that of `default`: negative where the default costs.
+
+    The best is chosen on every second document and measured on the others, and the reverse, so
+    that the choice gains nothing by chance.
+    """
+    sides = [select(source, one) for one in (default, *grid)]
+    own, *others = paired(sides)
+    even = np.arange(len(own)) % 2 == 0
+    x = np.empty_like(own)
+    for part in (even, ~even):
+        chosen = others[int(np.argmin([other[~part].mean() for other in others]))]
+        x[part] = chosen[part] - own[part]
+    return effect_of(x, sides, level, NATS)
+
+
+def agreement(
+    source: Source,
+    order: Sequence[Selection],
+    over: Sequence[Selection],
+    measure: str = "accuracy",
+    level: float = 0.95,
+) -> Effect:
+    """Kendall's tau between the claimed order, best first, and the measured one.
+
+    For every seed the mean over the cases of `over`; equal results count as no order.
+    """
+    cases = [[select(source, {**one, **case}, measure) for one in order] for case in over]
+    every = [side for sides in cases for side in sides]
+    seeds = sorted(set.intersection(*(set(side.values.columns) for side in every)))
+    taus = [_tau([side.values[seeds].mean().to_numpy() for side in sides]) for sides in cases]
+    values = np.mean(taus, axis=0) * (1 if measure == "accuracy" else -1)
+    mean, low, high, detectable = over_seeds(values, level)
+    return Effect(mean, low, high, len(seeds), detectable, "tau", **about(every))
+
+
+def _tau(means: Sequence[Floats]) -> Floats:
+    """Mean over all pairs of the sign of the first less the second [seeds]."""
+    pairs = [(i, j) for j in range(len(means)) for i in range(j)]
+    return np.asarray(np.mean([np.sign(means[i] - means[j]) for i, j in pairs], axis=0))

@@ -1,0 +1,107 @@
+"""What a piece of the plan will take, in floating-point operations and in seconds.
+
+Counted as in posbench.flops, so that what a positional scheme adds does not enter; the rate does
+know of it, since it is measured on finished cells, preset by preset where there are any. Passes
+that rescalings turn out to share, or refuse, are counted all the same: evaluations are quicker.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+from posbench import flops, launch
+from posbench.data import tasks
+from posbench.data.targets import SCORED
+from posbench.evaluate import protocols
+from posbench.evaluate.plan import CONTEXT, gate_contexts
+from posbench.settings import ModelConfig, RunConfig
+
+#: operations a second of one process on one thread, where no cell tells
+RATE = 2.5e10
+#: frozen targets of a built-in corpus: documents, blocks of each that are scored, longest length
+DOCUMENTS, BLOCKS, LONGEST = 24, 4, 16_384
+
+
+def training(config: RunConfig) -> float:
+    """Operations of a training."""
+    train = config.train
+    vocabulary = _vocabulary(_tokenizer(config))
+    return flops.training(config.model, vocabulary, train.seq_len, train.steps * train.batch_size)
+
+
+def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
+    """Operations of one `posbench eval-lengths` of a run, references included."""
+    L, model, vocabulary = config.first_length, config.model, _vocabulary(_tokenizer(config))
+
+    def passes(windows: float, length: int) -> float:
+        return windows * flops.forward(model, vocabulary, length)
+
+    text = hasattr(config.data, "tokenizer")
+    blocks = DOCUMENTS * BLOCKS if text else tasks.WINDOWS
+    total = 0.0
+    for protocol, lengths, stride in _sweeps(tuple(overrides)):
+        lengths = lengths or tuple(protocols.default_lengths(L, LONGEST))
+        if protocol == protocols.PREFIX:
+            total += passes(blocks, max(lengths))
+        elif protocol == protocols.NONOVERLAPPING:
+            total += sum(passes(DOCUMENTS * LONGEST / n, n) for n in lengths)
+        elif protocol == protocols.SLIDING:
+            total += sum(passes(DOCUMENTS * LONGEST / (stride or n // 2), n) for n in lengths)
+        else:
+            each = 2 if protocol == protocols.REPEAT else 1  # and what it is compared with
+            total += each * sum(passes(blocks, n) for n in lengths)
+    if text:
+        short = [n for n in (*gate_contexts(L), CONTEXT, L) if n < 64 or n == L]
+        total += sum(passes(blocks * SCORED, n) for n in set(short))
+    return total
+
+
+@lru_cache(maxsize=256)
+def _sweeps(overrides: tuple[str, ...]) -> list[tuple[str, tuple[int, ...], int | None]]:
+    """Protocol, lengths and stride of every row of an evaluation."""
+    return [
+        (s.eval.protocol, tuple(s.eval.lengths or ()), s.eval.stride)
+        for s in launch.sweeps(overrides)
+    ]
+
+
+def _vocabulary(tokenizer: str) -> int:
+    """Tokens of a tokenizer; of a task, which has none, about as many."""
+    return int(tokenizer.removeprefix("bpe")) if tokenizer.startswith("bpe") else 256
+
+
+def _tokenizer(config: RunConfig) -> str:
+    return str(getattr(config.data, "tokenizer", "bpe64"))
+
+
+class Rates:
+    """Operations a second, from the manifests of finished runs."""
+
+    def __init__(self, manifests: Sequence[Mapping[str, Any]]):
+        found: dict[str, list[float]] = {}
+        for manifest in manifests:
+            if manifest["status"] == "finished" and manifest.get("seconds"):
+                rate = _operations(manifest) / manifest["seconds"]
+                found.setdefault(str(manifest["preset"]).split("+")[0], []).append(rate)
+        self._found = {preset: median(rates) for preset, rates in found.items()}
+
+    @property
+    def measured(self) -> bool:
+        """Whether any run tells."""
+        return bool(self._found)
+
+    def of(self, preset: str | None = None) -> float:
+        """The rate of a preset's runs, else of all runs, else RATE."""
+        if preset in self._found:
+            return self._found[str(preset)]
+        return median(self._found.values()) if self._found else RATE
+
+
+def _operations(manifest: Mapping[str, Any]) -> float:
+    """Operations of a finished training."""
+    config = manifest["config"]
+    length, vocabulary = config["train"]["seq_len"], config["data"].get("tokenizer", "bpe64")
+    model = ModelConfig(**config["model"])
+    sequences = manifest["tokens"] / length
+    return flops.training(model, _vocabulary(vocabulary), length, sequences)

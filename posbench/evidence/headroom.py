@@ -1,0 +1,86 @@
+"""What there is to gain past L, from runs of the plan that were trained longer.
+
+A row of T tokens is compared with the shortest-trained of them that saw T tokens in training: of
+the same preset where there is one, else of the preset that is best at T; of the same seed. As
+`eval.long`, without measuring anything again, since all score the same frozen targets.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from posbench.evaluate import protocols, verdicts
+from posbench.evaluate.plan import LONG, PLAIN
+from posbench.report.collect import Collected
+from posbench.report.pooling import Losses, aligned, pool
+from posbench.report.sections import records
+
+#: what must be the same for two rows to score the same tokens
+_TARGETS = ["data", "tokenizer", "targets_hash", "test_len"]
+
+
+def joined(collected: Collected, longs: Sequence[Collected]) -> Collected:
+    """Rows with headroom and share, blocks of protocol `trained_long`, pooled anew."""
+    if not longs:
+        return collected
+    known = pd.concat([one.rows for one in longs], ignore_index=True)
+    theirs = pd.concat([one.blocks for one in longs], ignore_index=True)
+    rows = collected.rows.copy()
+    found = [collected.blocks]
+    for (run_id, eval_id), own in rows.groupby(["run_id", "eval_id"], sort=False):
+        for row in records(own[_frozen(own)].drop_duplicates("test_len")):
+            reference = _reference(row, known)
+            if reference is not None:
+                blocks = theirs[_behind(theirs, reference)]
+                found.append(blocks.assign(run_id=run_id, eval_id=eval_id, protocol=LONG))
+    blocks = pd.concat(found, ignore_index=True)
+    losses = Losses(rows, blocks)
+    for i, row in zip(rows.index, records(rows), strict=True):
+        if row["status"] != "ok" or pd.isna(row["b"]):
+            continue
+        kinds = losses.of(row), losses.reference(row, "crop"), losses.reference(row, LONG)
+        if three := aligned(*([one] for one in kinds)):
+            row |= verdicts.measured(three[0], three[1], row["b"], three[2])
+            if row["verdict"]:
+                row["verdict"] = verdicts.verdict(row)
+            for name in [*verdicts.COLUMNS, "verdict"]:
+                rows.loc[i, name] = row[name]
+    return replace(collected, rows=rows, blocks=blocks, losses=losses, pooled=pool(rows, losses))
+
+
+def _frozen(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Rows past L on the frozen targets."""
+    same = rows["protocol"] == protocols.SAME_TARGETS
+    return same & (rows["test_len"] > rows["train_len"])
+
+
+def _reference(row: dict[str, object], known: pd.DataFrame) -> dict[str, object] | None:
+    """The row of the run that was trained longer."""
+    fits = (known["status"] == "ok") & (known["rescale"] == PLAIN) & _frozen_at(known)
+    for name in _TARGETS:
+        fits &= known[name] == row[name]
+    fits &= known["train_len"] > row["train_len"]
+    found = known[fits]
+    if found.empty:
+        return None
+    found = found[found["train_len"] == found["train_len"].min()]
+    best = found.groupby("preset")["nll"].mean().idxmin()
+    own = row["preset"] if row["preset"] in set(found["preset"]) else best
+    found = found[(found["preset"] == own) & (found["seed"] == row["seed"])]
+    return records(found)[0] if len(found) else None
+
+
+def _frozen_at(known: pd.DataFrame) -> "pd.Series[bool]":
+    """Rows of lengths that were trained at."""
+    same = known["protocol"] == protocols.SAME_TARGETS
+    return same & (known["test_len"] <= known["train_len"])
+
+
+def _behind(blocks: pd.DataFrame, row: dict[str, object]) -> "pd.Series[bool]":
+    """The blocks of a row."""
+    names = ["run_id", "eval_id", "rescale", "factor", "options", "protocol", "test_len"]
+    fits = pd.Series(True, blocks.index)
+    for name in names:
+        fits &= blocks[name] == row[name]
+    return fits

@@ -1,0 +1,258 @@
+"""The tables of the evidence, from cells alone: equal cells give equal bytes."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from posbench.evaluate import protocols
+from posbench.evaluate.plan import PLAIN
+from posbench.evidence import rates, work
+from posbench.evidence.cells import Evidence
+from posbench.evidence.plan import Experiment
+from posbench.files import write_atomic
+from posbench.report.collect import Collected, model_hash
+from posbench.report.compare import tested
+from posbench.report.pooling import FAMILY
+from posbench.report.sections import records
+
+#: accuracy from which on a seed counts as having solved a length
+SOLVED = 0.9
+CONFIGURATION = ["preset", "positions", "data", "tokenizer", "train_len"]
+PLACE = [*CONFIGURATION, "rescale", "factor", "options", "protocol", "test_len", "ratio"]
+
+
+def write(evidence: Evidence, out: Path, seeds: int, runs_root: str = "runs") -> list[str]:
+    """Write every table into a folder; the names of the files."""
+    found = {
+        "verdicts.csv": verdicts(evidence),
+        "references.csv": references(evidence),
+        "sensitivity.csv": sensitivity(evidence),
+        "probes.csv": probes(evidence),
+        "extension.csv": extension(evidence),
+        "rates.csv": rates.table(evidence.cells),
+    }
+    for name, table in found.items():
+        write_atomic(out / name, table.to_csv(index=False, lineterminator="\n").encode())
+    write_atomic(out / "status.md", status(evidence, out, seeds, runs_root))
+    return [*found, "status.md"]
+
+
+def _evaluated(evidence: Evidence) -> Iterator[tuple[Experiment, Collected]]:
+    """The experiments that have rows."""
+    for name, experiment in evidence.experiments.items():
+        if experiment.evals and evidence.evaluated(name):
+            yield experiment, evidence.collected(name)
+
+
+def _tasks(rows: pd.DataFrame) -> "pd.Series[bool]":
+    return rows["protocol"] == protocols.GENERATED
+
+
+def _tabled(lines: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
+    parts = [line for line in lines if len(line)]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*columns])
+
+
+def verdicts(evidence: Evidence) -> pd.DataFrame:
+    """The tidy columns of every row on text, seeds pooled, with `experiment`, `n_seeds` and `rate`.
+
+    `rate` says where the learning rate is from: `grid` (the best one of rates.csv), `base`, or
+    `given` by the experiment.
+    """
+    decided, parts = rates.best(evidence.cells), []
+    for experiment, found in _evaluated(evidence):
+        pooled = found.pooled[~_tasks(found.pooled)]
+        configs = {m["run_id"]: m["config"] for m in evidence.manifests(experiment.name)}
+        runs = found.rows.drop_duplicates(FAMILY).set_index(FAMILY)["run_id"]
+        words = {
+            key: _rate(rates.multiple(configs[run_id]), decided.get(key[0]))
+            for key, run_id in runs.items()
+        }
+        keys = pooled[FAMILY].itertuples(index=False, name=None)
+        named = pooled.assign(experiment=experiment.name, rate=[words[key] for key in keys])
+        parts.append(named[["experiment", "rate", *found.columns, "n_seeds"]])
+    return _tabled(parts, ["experiment", "rate", *PLACE, "n_seeds"])
+
+
+def _rate(multiple: float, best: float | None) -> str:
+    """Where a learning rate is from."""
+    if multiple == best:
+        return "grid"
+    return "base" if multiple == 1 else "given"
+
+
+def references(evidence: Evidence) -> pd.DataFrame:
+    """Loss of `crop`, `window`, the n-gram model and the runs trained longer, a line each.
+
+    Nats per token on the frozen targets, for every configuration and test length.
+    """
+    lines = []
+    for _, found in _evaluated(evidence):
+        rows = found.pooled
+        kept = rows["protocol"].eq(protocols.SAME_TARGETS) & rows["status"].eq("ok")
+        for row in records(rows[kept]):
+            what = {name: row[name] for name in [*CONFIGURATION, "test_len", "n_seeds"]}
+            interval = row["nll"], row["nll_lo"], row["nll_hi"]
+            if row["rescale"] == "window":
+                lines.append(_reference(what, f"window {row['options']}".strip(), *interval))
+            if row["rescale"] == PLAIN:
+                lines.append(_reference(what, "crop", row["crop_nll"]))
+                lines.append(_reference(what, "ngram", row["ngram_nll"]))
+                longer = row["long_nll"], row["long_lo"], row["long_hi"]
+                lines.append(_reference(what, "trained_long", *longer))
+    columns = [*CONFIGURATION, "test_len", "n_seeds", "reference", "nll", "lo", "hi"]
+    table = pd.DataFrame(lines, columns=columns)
+    return table[table["nll"].notna()].drop_duplicates(ignore_index=True)
+
+
+def _reference(what: dict[str, Any], name: str, *interval: float) -> dict[str, Any]:
+    return what | dict(zip(["reference", "nll", "lo", "hi"], [name, *interval], strict=False))
+
+
+def sensitivity(evidence: Evidence) -> pd.DataFrame:
+    """What a changed option does: loss with and without it, difference paired by document and seed.
+
+    Also both gains over crop and both verdicts, so that a sign that changes is seen.
+    """
+    lines = []
+    for experiment, found in _evaluated(evidence):
+        for name in experiment.against:
+            if evidence.evaluated(name):
+                lines += list(_against(experiment, found, evidence.collected(name)))
+    columns = [
+        "experiment", *PLACE, "n_seeds", "nll", "nll_without", "difference", "lo", "hi", "gain",
+        "gain_without", "verdict", "verdict_without",
+    ]  # fmt: skip
+    return pd.DataFrame(lines, columns=columns)
+
+
+def _against(
+    experiment: Experiment, found: Collected, other: Collected
+) -> Iterator[dict[str, Any]]:
+    """The rows that have a counterpart without what the experiment tries.
+
+    That is the same place, or the unscaled one where a rescaling is what is tried.
+    """
+    known = {tuple(row[name] for name in PLACE): row for row in records(other.pooled)}
+    plain = {"rescale": PLAIN, "factor": "", "options": ""}
+    for row in records(found.pooled):
+        places = ([one[name] for name in PLACE] for one in (row, row | plain))
+        without = next((known[place] for place in map(tuple, places) if place in known), None)
+        if without is None or row["status"] != "ok" or without["status"] != "ok":
+            continue
+        sides = [(row, found), (without, other)]
+        losses = [
+            pd.DataFrame({seed: own.losses.of(place) for seed, place in one["members"]})
+            for one, own in sides
+        ]
+        common = sorted(set(losses[0]) & set(losses[1]))
+        if common:
+            test = records(tested(losses, common, [(0, 1)]))[0]
+            yield {
+                "experiment": experiment.name,
+                **{name: row[name] for name in PLACE},
+                **{name: test[name] for name in ("n_seeds", "difference", "lo", "hi")},
+                **{name: row[name] for name in ("nll", "gain", "verdict")},
+                **{f"{name}_without": without[name] for name in ("nll", "gain", "verdict")},
+            }
+
+
+def probes(evidence: Evidence) -> pd.DataFrame:
+    """Accuracy of generated tasks by test length: its distribution over seeds.
+
+    `solved` is the share of seeds with an accuracy above 0.9.
+    """
+    parts = []
+    names = ["data", "preset", "positions", "rescale", "factor", "train_len", "test_len"]
+    for experiment, found in _evaluated(evidence):
+        rows = found.rows[_tasks(found.rows) & (found.rows["status"] == "ok")]
+        if rows.empty:
+            continue
+        table = rows.groupby(names, sort=False)["accuracy"].agg(
+            n_seeds="count",
+            mean="mean",
+            min="min",
+            median="median",
+            max="max",
+            solved=lambda x: (x > SOLVED).mean(),
+        )
+        parts.append(table.reset_index().assign(experiment=experiment.name))
+    columns = ["experiment", *names, "n_seeds", "mean", "min", "median", "max", "solved"]
+    return _tabled(parts, columns)[columns]
+
+
+def extension(evidence: Evidence) -> pd.DataFrame:
+    """Fine-tunings: loss at the target length by step, and what they cost at the first length.
+
+    Over seeds: mean, least and largest; `tax` is the mean loss at L after less that before, in the
+    line of the last step.
+    """
+    parts = []
+    for name, experiment in evidence.experiments.items():
+        if experiment.init is None or not evidence.runs(name):
+            continue
+        log = evidence.log(name)
+        log = log[log["target_loss"].notna()]
+        losses = log.groupby(["preset", "step"], sort=False)["target_loss"]
+        table = losses.agg(n_seeds="count", target_loss="mean", least="min", largest="max")
+        last = log.groupby("preset")["step"].max()
+        table = table.reset_index().assign(experiment=name)
+        taxes = pd.Series(dict(_taxes(evidence.manifests(name))), dtype="float64")
+        ends = table["step"] == table["preset"].map(last)
+        parts.append(table.assign(tax=table["preset"].map(taxes).where(ends)))
+    columns = ["experiment", "preset", "step", "n_seeds", "target_loss", "least", "largest", "tax"]
+    return _tabled(parts, columns)[columns]
+
+
+def _taxes(manifests: Sequence[dict[str, Any]]) -> Iterator[tuple[str, float]]:
+    """Mean short-length tax of every preset."""
+    known: dict[str, list[float]] = {}
+    for manifest in manifests:
+        tax = manifest.get("extension", {}).get("tax")
+        if tax is not None:
+            known.setdefault(manifest["preset"], []).append(tax)
+    yield from ((preset, sum(taxes) / len(taxes)) for preset, taxes in known.items())
+
+
+def status(evidence: Evidence, out: Path, seeds: int, runs_root: str = "runs") -> str:
+    """How much of the plan is in, as Markdown."""
+    left = work.missing(evidence.experiments, evidence.cells, seeds, None, runs_root)
+    lines = [
+        "# How much of the plan is in",
+        "",
+        f"Asked for are {seeds} seeds, or as many as an experiment says. A finished run that lacks "
+        "an evaluation is among those that are missing.",
+        "",
+        "| experiment | runs | seeds | missing | diverged or failed | about |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    total, lacking = 0, 0
+    for name, experiment in evidence.experiments.items():
+        manifests = evidence.manifests(name)
+        finished = [m for m in manifests if m["status"] == "finished"]
+        lost = len(manifests) - len(finished)
+        missing = sum(one.job.experiment == name for one in left)
+        counts = sorted(Counter(model_hash(m["config"], m["plugins"]) for m in finished).values())
+        least, most = (counts[0], counts[-1]) if counts else (0, 0)
+        number = str(most) if least == most else f"{least}-{most}"
+        total, lacking = total + len(finished), lacking + missing
+        lines.append(
+            f"| {name} | {len(finished)} | {number} | {missing} | {lost} | {experiment.about} |"
+        )
+    lines += ["", f"{total} runs are in, {lacking} are missing."]
+    decided = rates.best(evidence.cells)
+    which = ", ".join(f"{preset} x{multiple:g}" for preset, multiple in sorted(decided.items()))
+    lines.append(
+        f"Learning rates by the grid: {which}; all others at the base rate."
+        if decided
+        else "Learning rates: all at the base rate, the grid is not complete for any scheme."
+    )
+    claims = out / "claims.csv"
+    if claims.is_file():
+        verdict = pd.read_csv(claims, dtype=str, keep_default_na=False)["verdict"]
+        said = ", ".join(f"{n} {word}" for word, n in sorted(Counter(verdict).items()))
+        lines.append(f"Claims: {len(verdict)}, of which {said}.")
+    return "\n".join(lines) + "\n"

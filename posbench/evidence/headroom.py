@@ -33,7 +33,8 @@ def joined(collected: Collected, longs: Sequence[Collected]) -> Collected:
             reference = _reference(row, known)
             if reference is not None:
                 blocks = theirs[_behind(theirs, reference)]
-                found.append(blocks.assign(run_id=run_id, eval_id=eval_id, protocol=LONG))
+                own_ids = {"run_id": str(run_id), "eval_id": str(eval_id)}
+                found.append(blocks.assign(**own_ids, protocol=LONG))
     blocks = pd.concat(found, ignore_index=True)
     losses = Losses(rows, blocks)
     for i, row in zip(rows.index, records(rows), strict=True):

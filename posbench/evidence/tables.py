@@ -66,10 +66,11 @@ def verdicts(evidence: Evidence) -> pd.DataFrame:
     for experiment, found in _evaluated(evidence):
         pooled = found.pooled[~_tasks(found.pooled)]
         configs = {m["run_id"]: m["config"] for m in evidence.manifests(experiment.name)}
-        runs = found.rows.drop_duplicates(FAMILY).set_index(FAMILY)["run_id"]
         words = {
-            key: _rate(rates.multiple(configs[run_id]), decided.get(key[0]))
-            for key, run_id in runs.items()
+            tuple(one[name] for name in FAMILY): _rate(
+                rates.multiple(configs[one["run_id"]]), decided.get(one["preset"])
+            )
+            for one in records(found.rows.drop_duplicates(FAMILY))
         }
         keys = pooled[FAMILY].itertuples(index=False, name=None)
         named = pooled.assign(experiment=experiment.name, rate=[words[key] for key in keys])
@@ -148,7 +149,7 @@ def _against(
             pd.DataFrame({seed: own.losses.of(place) for seed, place in one["members"]})
             for one, own in sides
         ]
-        common = sorted(set(losses[0]) & set(losses[1]))
+        common = sorted(int(str(seed)) for seed in set(losses[0]) & set(losses[1]))
         if common:
             test = records(tested(losses, common, [(0, 1)]))[0]
             yield {
@@ -197,9 +198,9 @@ def extension(evidence: Evidence) -> pd.DataFrame:
         log = evidence.log(name)
         log = log[log["target_loss"].notna()]
         losses = log.groupby(["preset", "step"], sort=False)["target_loss"]
-        table = losses.agg(n_seeds="count", target_loss="mean", least="min", largest="max")
+        over = losses.agg(n_seeds="count", target_loss="mean", least="min", largest="max")
         last = log.groupby("preset")["step"].max()
-        table = table.reset_index().assign(experiment=name)
+        table = over.reset_index().assign(experiment=name)
         taxes = pd.Series(dict(_taxes(evidence.manifests(name))), dtype="float64")
         ends = table["step"] == table["preset"].map(last)
         parts.append(table.assign(tax=table["preset"].map(taxes).where(ends)))

@@ -258,7 +258,11 @@ class _Work:
         self.cells.add(run, experiment.name, job.key, {})
         for one in evals:
             sweeps = launch.sweeps([*one.overrides, f"runs_root={self.root}"])
-            folder = evaluation_of(run, sweeps).folder
+            try:
+                folder = evaluation_of(run, sweeps).folder
+            except PosbenchError as error:
+                self.report(f"{self}: not evaluated: {error}")
+                continue
             if not lengths.is_finished(folder):
                 yield "eval-lengths", str(run.path), *one.overrides, "eval.threads=1"
             if lengths.is_finished(folder):

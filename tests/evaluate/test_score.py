@@ -152,7 +152,8 @@ def test_blocks_csv_holds_the_same_nats(trained: Any, evaluate: Evaluate, slow: 
             assert found.nats == pytest.approx(sum(own), abs=1e-3)
             assert (found.tokens, found.bytes) == (K, K)
             assert found.end == slow.ends[document][block]
-    assert len(blocks) == 2 * DOCS * BLOCKS
+    counts = blocks["protocol"].value_counts().to_dict()
+    assert counts == dict.fromkeys(["same_targets", "crop", "context16"], DOCS * BLOCKS)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,10 @@ def test_a_cell_is_small_and_has_no_checkpoint(worked: Any) -> None:
         names = {path.relative_to(folder).as_posix() for path in paths}
         hashes = {path.name for path in folder.glob("evals/*")}
         shown = {"/".join("#" if p in hashes else p for p in n.split("/")) for n in names}
-        assert shown >= FILES and shown <= FILES | {"evals/#/distances.csv"}, shown
+        assert shown >= FILES and shown <= FILES | {
+            "evals/#/distances.csv",
+            "evals/#/attention.csv",
+        }, shown
         assert sum(path.stat().st_size for path in paths) < 100_000
 
 

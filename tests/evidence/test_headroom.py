@@ -7,20 +7,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from posbench import launch
 from posbench.evaluate import lengths, verdicts
 from posbench.evaluate import plan as planning
 from posbench.runs import Run
 
 
-def test_a_row_is_as_with_the_longer_run_in_its_evaluation(worked: Any, sweep: Any) -> None:
+def test_a_row_is_as_with_the_longer_run_in_its_evaluation(worked: Any) -> None:
     found = worked.evidence.collected("core")
     place = Path(worked.runs_root) / "default"
     long = {m["seed"]: m["run_id"] for m in worked.evidence.manifests("long") if is_rope(m)}
     compared = 0
     for manifest in filter(is_rope, worked.evidence.manifests("core")):
-        given = {"lengths": [64, 128], "long": str(place / long[manifest["seed"]])}
+        reference = place / long[manifest["seed"]]
+        sweeps = launch.sweeps(["eval.lengths=[64,128]", f"eval.long={reference}"])
         run = Run.open(place / manifest["run_id"])
-        folder = lengths.evaluate(planning.plan(run, [sweep(**given)]))
+        folder = lengths.evaluate(planning.plan(run, sweeps))
         own = pd.read_csv(folder / "lengths.csv").set_index("test_len")
         mine = found.rows[found.rows["run_id"] == manifest["run_id"]]
         mine = mine[mine["rescale"] == "none"].set_index("test_len")

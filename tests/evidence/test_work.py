@@ -22,7 +22,7 @@ def test_a_slice_leaves_a_cell_for_every_run_and_nothing_missing(small_plan: Any
     assert [one.job.experiment for one in small_plan.missing()] == ["core", "core", "tuned"]
     assert small_plan.work() == []
     folders = sorted(path.name for path in (small_plan.root / "cells").iterdir())
-    assert [name.split("-L")[0] for name in folders] == ["alibi", "rope", "rope+pi@2"]
+    assert sorted(name.split("-L")[0] for name in folders) == ["alibi", "rope", "rope+pi@2"]
     kinds = [command[0] for command in small_plan.commands]
     assert sorted(kinds) == ["eval-lengths"] * 3 + ["train"] * 3
     tuned = next(i for i, c in enumerate(small_plan.commands) if "rescale=pi" in c)

@@ -40,7 +40,7 @@ def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
     text = hasattr(config.data, "tokenizer")
     blocks = DOCUMENTS * BLOCKS if text else tasks.WINDOWS
     total = 0.0
-    for protocol, lengths, stride in _sweeps(tuple(overrides)):
+    for protocol, lengths, stride, tune in _sweeps(tuple(overrides)):
         lengths = lengths or tuple(protocols.default_lengths(L, LONGEST))
         if protocol == protocols.PREFIX:
             total += passes(blocks, max(lengths))
@@ -49,7 +49,8 @@ def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
         elif protocol == protocols.SLIDING:
             total += sum(passes(DOCUMENTS * LONGEST / (stride or n // 2), n) for n in lengths)
         else:
-            each = 2 if protocol == protocols.REPEAT else 1  # and what it is compared with
+            # a copy is compared with none, options are chosen on validation documents
+            each = 2 if protocol == protocols.REPEAT or tune else 1
             total += each * sum(passes(blocks, n) for n in lengths)
     if text:
         short = [n for n in (*gate_contexts(L), CONTEXT, L) if n < 64 or n == L]
@@ -58,10 +59,10 @@ def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
 
 
 @lru_cache(maxsize=256)
-def _sweeps(overrides: tuple[str, ...]) -> list[tuple[str, tuple[int, ...], int | None]]:
-    """Protocol, lengths and stride of every row of an evaluation."""
+def _sweeps(overrides: tuple[str, ...]) -> list[tuple[str, tuple[int, ...], int | None, bool]]:
+    """Protocol, lengths, stride and whether options are chosen, of every row of an evaluation."""
     return [
-        (s.eval.protocol, tuple(s.eval.lengths or ()), s.eval.stride)
+        (s.eval.protocol, tuple(s.eval.lengths or ()), s.eval.stride, s.eval.tune)
         for s in launch.sweeps(overrides)
     ]
 

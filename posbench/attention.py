@@ -1,4 +1,4 @@
-"""The one place where scores, scale, bias, mask and softmax meet.
+"""The one place where scores, scale, bias, mask and softmax meet; hence one long file.
 
     out_i = sum_j softmax_j( (q_i . k_j) / sqrt(K) * logit_scale_i + bias_ij,  j <= i ) v_j
 

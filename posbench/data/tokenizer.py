@@ -2,7 +2,7 @@
 
 Both round-trip every UTF-8 text exactly, have no special tokens, and are kept as a `tokenizer.json`
 that transformers' PreTrainedTokenizerFast reads. The `tokenizers` library is imported only to train
-and to encode.
+and to encode. One file: what wraps a tokenizer must follow what it wraps in every method.
 """
 
 import hashlib

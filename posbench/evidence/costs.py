@@ -15,7 +15,7 @@ from posbench.data import tasks
 from posbench.data.targets import SCORED
 from posbench.evaluate import protocols
 from posbench.evaluate.plan import CONTEXT, gate_contexts
-from posbench.settings import ModelConfig, RunConfig
+from posbench.settings import ModelConfig, RunConfig, SweepConfig
 
 #: operations a second of one process on one thread, where no cell tells
 RATE = 2.5e10
@@ -40,8 +40,9 @@ def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
     text = hasattr(config.data, "tokenizer")
     blocks = DOCUMENTS * BLOCKS if text else tasks.WINDOWS
     total = 0.0
-    for protocol, lengths, stride, tune in _sweeps(tuple(overrides)):
-        lengths = lengths or tuple(protocols.default_lengths(L, LONGEST))
+    for own in (sweep.eval for sweep in sweeps(tuple(overrides))):
+        lengths = own.lengths or protocols.default_lengths(L, LONGEST)
+        protocol, stride = own.protocol, own.stride
         if protocol == protocols.PREFIX:
             total += passes(blocks, max(lengths))
         elif protocol == protocols.NONOVERLAPPING:
@@ -50,7 +51,7 @@ def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
             total += sum(passes(DOCUMENTS * LONGEST / (stride or n // 2), n) for n in lengths)
         else:
             # a copy is compared with none, options are chosen on validation documents
-            each = 2 if protocol == protocols.REPEAT or tune else 1
+            each = 2 if protocol == protocols.REPEAT or own.tune else 1
             total += each * sum(passes(blocks, n) for n in lengths)
     if text:
         short = [n for n in (*gate_contexts(L), CONTEXT, L) if n < 64 or n == L]
@@ -59,12 +60,9 @@ def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
 
 
 @lru_cache(maxsize=256)
-def _sweeps(overrides: tuple[str, ...]) -> list[tuple[str, tuple[int, ...], int | None, bool]]:
-    """Protocol, lengths, stride and whether options are chosen, of every row of an evaluation."""
-    return [
-        (s.eval.protocol, tuple(s.eval.lengths or ()), s.eval.stride, s.eval.tune)
-        for s in launch.sweeps(overrides)
-    ]
+def sweeps(overrides: tuple[str, ...]) -> list[SweepConfig]:
+    """The settings of every row of an evaluation."""
+    return launch.sweeps(overrides)
 
 
 def _vocabulary(tokenizer: str) -> int:

@@ -28,13 +28,13 @@ def joined(collected: Collected, longs: Sequence[Collected]) -> Collected:
     theirs = pd.concat([one.blocks for one in longs], ignore_index=True)
     rows = collected.rows.copy()
     found = [collected.blocks]
-    for (run_id, eval_id), own in rows.groupby(["run_id", "eval_id"], sort=False):
+    for _, own in rows.groupby(["run_id", "eval_id"], sort=False):
         for row in records(own[_frozen(own)].drop_duplicates("test_len")):
             reference = _reference(row, known)
             if reference is not None:
                 blocks = theirs[_behind(theirs, reference)]
-                own_ids = {"run_id": str(run_id), "eval_id": str(eval_id)}
-                found.append(blocks.assign(**own_ids, protocol=LONG))
+                place = {name: row[name] for name in ("run_id", "eval_id")}
+                found.append(blocks.assign(**place, protocol=LONG))
     blocks = pd.concat(found, ignore_index=True)
     losses = Losses(rows, blocks)
     for i, row in zip(rows.index, records(rows), strict=True):

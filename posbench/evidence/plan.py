@@ -93,11 +93,10 @@ class Experiment:
         """
         if self.init:
             return []
-        lines = [self._line(tuple(line)) for line in launch.split(self.train)]
+        lines = [self._line(line) for line in _split(self.train)]
         found = []
         numbers = range(self.count(seeds))
-        for line in lines:
-            job, sha = line
+        for job, sha in lines:
             assert job.config is not None
             rate = (rates or {}).get(job.config.preset, 1.0) if self.tuned else 1.0
             plain = [_seeded(job, seed, sha) for seed in numbers]
@@ -105,8 +104,8 @@ class Experiment:
                 found.append(plain)
             else:
                 lr = f"train.lr={(job.config.train.lr or 0.0) * rate:.12g}"
-                job, sha = self._line((*job.overrides, lr))
-                found.append([_seeded(job, seed, sha) for seed in numbers])
+                own_rate, sha = self._line((*job.overrides, lr))
+                found.append([_seeded(own_rate, seed, sha) for seed in numbers])
         return [own[seed] for seed in numbers for own in found]
 
     def _line(self, overrides: tuple[str, ...]) -> tuple[Job, str]:
@@ -116,11 +115,16 @@ class Experiment:
 
     def continued(self, base: str) -> list[Job]:
         """The jobs that go on from a run; what they are called is open."""
-        key = [(tuple(line), sorted(line)) for line in launch.split(self.train)]
         return [
-            Job(self.name, line, settings.digest([named, base], 16), base=base)
-            for line, named in key
+            Job(self.name, line, settings.digest([sorted(line), base], 16), base=base)
+            for line in _split(self.train)
         ]
+
+
+@lru_cache(maxsize=256)
+def _split(overrides: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The overrides of every combination of a sweep."""
+    return [tuple(line) for line in launch.split(overrides)]
 
 
 @lru_cache(maxsize=4096)

@@ -67,13 +67,10 @@ def verdicts(evidence: Evidence) -> pd.DataFrame:
         pooled = found.pooled[~_tasks(found.pooled)]
         configs = {m["run_id"]: m["config"] for m in evidence.manifests(experiment.name)}
         words = {
-            tuple(one[name] for name in FAMILY): _rate(
-                rates.multiple(configs[one["run_id"]]), decided.get(one["preset"])
-            )
-            for one in records(found.rows.drop_duplicates(FAMILY))
+            row["model"]: _rate(rates.multiple(configs[row["run_id"]]), decided.get(row["preset"]))
+            for row in records(found.rows.drop_duplicates(FAMILY))
         }
-        keys = pooled[FAMILY].itertuples(index=False, name=None)
-        named = pooled.assign(experiment=experiment.name, rate=[words[key] for key in keys])
+        named = pooled.assign(experiment=experiment.name, rate=pooled["model"].map(words))
         parts.append(named[["experiment", "rate", *found.columns, "n_seeds"]])
     return _tabled(parts, ["experiment", "rate", *PLACE, "n_seeds"])
 
@@ -145,13 +142,10 @@ def _against(
         if without is None or row["status"] != "ok" or without["status"] != "ok":
             continue
         sides = [(row, found), (without, other)]
-        losses = [
-            pd.DataFrame({seed: own.losses.of(place) for seed, place in one["members"]})
-            for one, own in sides
-        ]
-        common = sorted(int(str(seed)) for seed in set(losses[0]) & set(losses[1]))
+        losses = [{s: own.losses.of(place) for s, place in one["members"]} for one, own in sides]
+        common = sorted(losses[0].keys() & losses[1].keys())
         if common:
-            test = records(tested(losses, common, [(0, 1)]))[0]
+            test = records(tested([pd.DataFrame(one) for one in losses], common, [(0, 1)]))[0]
             yield {
                 "experiment": experiment.name,
                 **{name: row[name] for name in PLACE},
@@ -197,10 +191,15 @@ def extension(evidence: Evidence) -> pd.DataFrame:
             continue
         log = evidence.log(name)
         log = log[log["target_loss"].notna()]
-        losses = log.groupby(["preset", "step"], sort=False)["target_loss"]
-        over = losses.agg(n_seeds="count", target_loss="mean", least="min", largest="max")
+        curves = log.groupby(["preset", "step"], sort=False)
         last = log.groupby("preset")["step"].max()
-        table = over.reset_index().assign(experiment=name)
+        table = curves.agg(
+            n_seeds=("target_loss", "count"),
+            target_loss=("target_loss", "mean"),
+            least=("target_loss", "min"),
+            largest=("target_loss", "max"),
+        )
+        table = table.reset_index().assign(experiment=name)
         taxes = pd.Series(dict(_taxes(evidence.manifests(name))), dtype="float64")
         ends = table["step"] == table["preset"].map(last)
         parts.append(table.assign(tax=table["preset"].map(taxes).where(ends)))

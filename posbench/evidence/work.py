@@ -257,11 +257,10 @@ class _Work:
             evals = experiment.evaluations(ready.config.preset)  # the rows were of other weights
         self.cells.add(run, experiment.name, job.key, {})
         for one in evals:
-            sweeps = launch.sweeps([*one.overrides, f"runs_root={self.root}"])
             try:
-                folder = evaluation_of(run, sweeps).folder
+                folder = self._evaluation(run, one)
             except PosbenchError as error:
-                self.report(f"{self}: not evaluated: {error}")
+                self.report(f"{self}: {error}")
                 continue
             if not lengths.is_finished(folder):
                 yield "eval-lengths", str(run.path), *one.overrides, "eval.threads=1"
@@ -270,6 +269,10 @@ class _Work:
             else:
                 self.report(f"{self}: not evaluated: {' '.join(one.overrides)}")
         self.report(f"{self}: done")
+
+    def _evaluation(self, run: runs.Run, one: Evaluation) -> Path:
+        """The folder of an evaluation, which may not be there yet."""
+        return evaluation_of(run, costs.sweeps(one.overrides)).folder
 
     def _base(self) -> Path:
         """The folder of the run that it goes on from; ConfigError if that is not there."""

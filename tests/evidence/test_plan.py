@@ -1,6 +1,7 @@
 """The plan: its file, the jobs that it comes apart into, their names."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ FIRST = [name for name, one in PLAN.items() if one.init is None]
 ON = [name for name, one in PLAN.items() if one.init is not None]
 
 
+@cache
 def configs(overrides: tuple[str, ...]) -> list[Any]:
     """The settings of every run that a train line describes, without loading data."""
     return [jobs.run_config(cfg, preset) for cfg, preset in launch.train_configs(overrides, True)]

@@ -85,38 +85,40 @@ class Path(PositionalEncoding):
         before, keys = k.shape[2] - q.shape[2], k.shape[2]
         q, k, values = q.to(kind) * q.shape[3] ** -0.5, k.to(kind), v.to(kind)
         w, beta = (x.to(kind) for x in ctx.prepared)
-        turned, out, index = k, [], torch.arange(keys, device=k.device)
+        starts = range(0, keys, BLOCK)
+        rows = [max(0, min(s + BLOCK, keys) - max(s, before)) for s in starts]
         # few different sizes, so that freed memory is used again
-        tile = max(BLOCK, -(-keys // TILES))
-        for start in range(0, keys, BLOCK):
-            stop = min(start + BLOCK, keys)
-            end = min(-(-stop // tile) * tile, keys)
-            block, near = slice(start, stop), turned[:, :, :end]
-            steps = Steps(w[:, :, block], beta[:, :, block])
-            taken = _taken(steps, near, start)
-            first = max(start, before)
+        tiles = iter(k.split(max(BLOCK, -(-keys // TILES)), dim=2))
+        # whole splits: the gradient of a slice would be padded to the length of all
+        own = (x.split(BLOCK, dim=2) for x in (w, -beta * w))
+        turned, out, index = next(tiles), [], torch.arange(keys, device=k.device)
+        for start, q_rows, w, sized in zip(starts, q.split(rows, dim=2), *own, strict=True):
+            stop = start + w.shape[2]
+            while turned.shape[2] < stop:
+                turned = torch.cat((turned, next(tiles)), dim=2)
+            added = _added(w, sized, turned, start)
+            first, end = stop - q_rows.shape[2], turned.shape[2]
             if first < stop:
-                rows = slice(first - before, stop - before)
-                along = (q[:, :, rows] @ steps.w.transpose(2, 3)).tril(first - start)
-                scores = q[:, :, rows] @ near.transpose(2, 3) - along @ taken
+                along = (q_rows @ w.transpose(2, 3)).tril(first - start)
+                scores = q_rows @ turned.transpose(2, 3) + along @ added
                 distance = index[first:stop, None] - index[:end]
                 hidden = (distance < 0) | (distance >= (ctx.window or keys))
                 weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
                 out.append(weights @ values[:, :, :end])
-            near = near - taken.transpose(2, 3) @ steps.w
-            turned = torch.cat((near, turned[:, :, end:]), dim=2)
+            if stop < keys:
+                turned = turned + added.transpose(2, 3) @ w
         return torch.cat(out, dim=2).to(v.dtype)
 
 
-def _taken(steps: Steps, k: Tensor, start: int) -> Tensor:
-    """What each token of a block takes off each key along its w [B, H, N, T].
+def _added(w: Tensor, sized: Tensor, k: Tensor, start: int) -> Tensor:
+    """What each token of a block adds to each key along its w [B, H, N, T].
 
-    `k` [B, H, T, K] are turned up to the block, which begins at `start`. A token acts on the keys
-    before it: a_t = beta_t (w_t . k - sum over s < t of (w_t . w_s) a_s).
+    `sized` is -beta w; `k` [B, H, T, K] are turned up to the block, which begins at `start`. A
+    token acts on the keys before it: a_t = -beta_t (w_t . k + sum over s < t of (w_t . w_s) a_s).
     """
     return torch.linalg.solve_triangular(
-        steps.beta * (steps.w @ steps.w.transpose(2, 3)).tril(-1),
-        steps.beta * (steps.w @ k.transpose(2, 3)).tril(start - 1),
+        -(sized @ w.transpose(2, 3)).tril(-1),
+        (sized @ k.transpose(2, 3)).tril(start - 1),
         upper=False,
         unitriangular=True,
     )

@@ -31,21 +31,28 @@ from posbench.parts import plainly
 TRAIN, EVAL = "train", "eval_lengths"
 #: overrides of eval-lengths that may be lists: one row for every combination
 _LISTS = ("rescale", "eval.protocol")
+#: schemas in Hydra's store, by group and name
+_stored: dict[tuple[str | None, str], type] = {}
 
 
 def _store() -> None:
     """Fill Hydra's store: the root schemas and one option per registered class."""
-    store = ConfigStore.instance()
-    store.store(name="train_schema", node=OmegaConf.structured(settings.RunConfig))
-    store.store(name="eval_schema", node=OmegaConf.structured(settings.SweepConfig))
-    for group in registry.PACKAGES:
-        for name in registry.names(group):
-            schema = registry.get(group, name).Config
-            try:
-                store.store(group=group, name=name, node=OmegaConf.structured(schema))
-            except OmegaConfBaseException as error:
-                reason = str(error).splitlines()[0]
-                raise ConfigError(f"{group}={name}: its Config cannot be used ({reason})") from None
+    schemas: dict[tuple[str | None, str], type] = {
+        (None, "train_schema"): settings.RunConfig,
+        (None, "eval_schema"): settings.SweepConfig,
+    }
+    for package in registry.PACKAGES:
+        for name in registry.names(package):
+            schemas[package, name] = registry.get(package, name).Config
+    for (group, name), schema in schemas.items():
+        if _stored.get((group, name)) is schema:
+            continue
+        try:
+            ConfigStore.instance().store(group=group, name=name, node=OmegaConf.structured(schema))
+        except OmegaConfBaseException as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"{group}={name}: its Config cannot be used ({reason})") from None
+        _stored[group, name] = schema
 
 
 @contextmanager

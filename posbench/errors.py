@@ -11,6 +11,10 @@ class ConfigError(PosbenchError):
     """An option is unknown, has a wrong value, or contradicts another one."""
 
 
+class NotWritable(ConfigError, OSError):
+    """A file or its folder cannot be written."""
+
+
 class UnsupportedRescale(ConfigError):
     """A rescaling has nothing to change here; a sweep keeps it as a row."""
 

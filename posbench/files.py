@@ -7,10 +7,21 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from posbench.errors import NotWritable, RunError
+
 
 def write_atomic(path: Path, content: bytes | str) -> None:
-    """Write under a temporary name in the same folder, then rename; the folder is made."""
-    data = content.encode() if isinstance(content, str) else content
+    """Write under a temporary name in the same folder, then rename; the folder is made.
+
+    NotWritable, which is an OSError too, where that fails.
+    """
+    try:
+        _replaced(path, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise NotWritable(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _replaced(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -27,3 +38,14 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON in one step."""
     write_atomic(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; RunError where it is missing or damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is damaged: not a JSON object")
+    return content

@@ -52,7 +52,8 @@ def inherited(run: Run, given: Iterable[str]) -> dict[str, Any]:
     left["data"] = run.manifest["config"]["data"]
     left.get("train", {}).pop("target", None)
     kept = {group: left[group] for group in _WHOLE if group in left and group not in given}
-    left = {key: value for key, value in left.items() if key not in _WHOLE}
+    # `model=small` or `optimizer=muon` is a file of settings, which those of the run would cover
+    left = {key: value for key, value in left.items() if key not in (*_WHOLE, *given)}
     span = model.build_sampler(config).span(config.train.seq_len)
     base = settings.BaseRun(
         weights_sha256=run.manifest["weights_sha256"],

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from posbench.errors import RunError
 from posbench.files import write_atomic
 
 
@@ -32,6 +33,17 @@ class JsonLines:
     def __exit__(self, *error: object) -> None:
         if self.file:
             self.file.close()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a finished run's log; RunError where it is missing or damaged."""
+    try:
+        found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not all(isinstance(line, dict) for line in found):
+        raise RunError(f"{path} is damaged: a line is not a JSON object")
+    return found
 
 
 def _step_of(line: str) -> float:

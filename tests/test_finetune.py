@@ -270,11 +270,33 @@ def test_the_loss_at_both_lengths_is_logged_and_in_the_manifest(base: Any, text_
         assert list(found[name]) == ["base", "start", "end"]
         assert list(found[name].values()) == pytest.approx(expected, abs=2e-6)
     assert found["tax"] == found["short_loss"]["end"] - found["short_loss"]["base"]
+    assert found["aim"] == pytest.approx(crop(plain(base), text_data), abs=2e-6)
     assert lines[0] == {"step": 0, "loss": None, "val_loss": None} | {
         name: found[name]["start"] for name in ("target_loss", "short_loss")
     }
     assert lines[-1]["target_loss"] == found["target_loss"]["end"]
     assert found["short_loss"]["base"] == pytest.approx(base.manifest["val_loss"], abs=1e-6)
+
+
+def crop(model: models.Decoder, data: Any) -> float:
+    """Of the last L tokens of the windows for 256, each quarter at the end of a window of L."""
+    x, y = windows.validation_windows(data, 256, 2)
+    losses = []
+    for window, labels in zip(x, y, strict=True):
+        for t in range(256 - L, 256):
+            end = 256 - L + (t - (256 - L)) // (L // 4) * (L // 4) + L // 4
+            pos = torch.arange(L, dtype=torch.float64)[None, :, None]
+            with torch.no_grad():
+                logits = model(torch.from_numpy(window[None, end - L : end]), pos)[0]
+            scores = logits[t - (end - L)].log_softmax(-1)
+            losses.append(-scores[labels[t]].item())
+    return sum(losses) / len(losses)
+
+
+def test_another_optimizer_may_go_on_and_another_model_may_not(base: Any) -> None:
+    assert ready(base, "train.steps=1", "optimizer=muon").config.optimizer.name == "muon"
+    with pytest.raises(ConfigError, match="its weights do not fit these settings"):
+        ready(base, "train.steps=1", "model=small")
 
 
 def test_the_manifest_names_the_base_run_and_its_weights(base: Any) -> None:

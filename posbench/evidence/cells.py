@@ -22,12 +22,12 @@ from typing import Any
 
 import pandas as pd
 
-from posbench import runs
+from posbench import runs, trainlog
 from posbench.errors import ConfigError
 from posbench.evaluate import lengths, rows
 from posbench.evidence import headroom
 from posbench.evidence.plan import Evaluation, Experiment
-from posbench.files import write_atomic, write_json
+from posbench.files import read_json, write_atomic, write_json
 from posbench.report.collect import Collected, collect
 from posbench.train import LOG
 
@@ -82,7 +82,7 @@ class Cells:
         weights = (self.manifest(run_id) or {}).get("weights_sha256")
         found: dict[str, Path] = {}
         for path in sorted(self.folder_of(run_id).glob(f"evals/*/{runs.MANIFEST}")):
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = read_json(path)
             if manifest.get("weights_sha256") == weights:
                 found |= dict.fromkeys(manifest.get("asked", []), path.parent)
         return found
@@ -186,8 +186,8 @@ class Evidence:
         for manifest in self._finished(name):
             rule = manifest["config"].get("rescale") or {}
             what = {c: manifest[c] for c in columns[:3]} | {"rescale": rule.get("name", "")}
-            text = (self.cells.folder_of(manifest["run_id"]) / LOG).read_text(encoding="utf-8")
-            found += [what | json.loads(line) for line in text.splitlines()]
+            log = self.cells.folder_of(manifest["run_id"]) / LOG
+            found += [what | line for line in trainlog.read(log)]
         return pd.DataFrame(found, columns=columns)
 
     def missing(self, name: str, seeds: int) -> list[str]:
@@ -221,10 +221,10 @@ def _thin(log: Path, target: Path) -> None:
 
 def _keep(folder: Path, target: Path, keys: Sequence[str]) -> None:
     """Copy an evaluation; keys that it had are kept."""
-    manifest = json.loads((folder / runs.MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_json(folder / runs.MANIFEST)
     place = target / runs.MANIFEST
     if place.is_file():
-        keys = [*json.loads(place.read_text(encoding="utf-8"))["asked"], *keys]
+        keys = [*read_json(place).get("asked", []), *keys]
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.glob("*.csv")):
         if path.name == rows.BLOCKS:

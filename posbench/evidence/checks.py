@@ -25,7 +25,8 @@ def difference(
 ) -> Effect:
     """How much lower the loss (or higher the accuracy) of `better` is, paired by document and seed.
 
-    unit `b`: the loss divided by the mean b of the rows of `better`, or else of `worse`.
+    unit `b`: the loss divided by the mean b of the rows of `worse`, or else of `better`: a run that
+    was trained longer is measured in the b of the one it is compared with.
     """
     sides = [select(source, one, measure) for one in (better, worse)]
     good, bad = paired(sides)
@@ -34,7 +35,7 @@ def difference(
     found = effect_of(bad - good, sides, level, NATS)
     if unit != B:
         return found
-    b = next((side.b for side in sides if math.isfinite(side.b)), math.nan)
+    b = next((side.b for side in reversed(sides) if math.isfinite(side.b)), math.nan)
     if not b > 0:
         raise NotYet("b is not known, or not above 0")
     return found.times(1 / b, B)

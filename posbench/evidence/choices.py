@@ -32,12 +32,14 @@ def argmin(
     cuts = np.concatenate(([-np.inf], (logs[1:] + logs[:-1]) / 2, [np.inf]))
     mean, _, _, detectable = over_seeds(logs[chosen], level)
     low, high = cuts[chosen], cuts[chosen + 1]
+    lo = over_seeds(low, level)[1] if np.isfinite(low).all() else -math.inf
+    hi = over_seeds(high, level)[2] if np.isfinite(high).all() else math.inf
     found = Effect(
         mean,
-        over_seeds(low, level)[1] if np.isfinite(low).all() else -math.inf,
-        over_seeds(high, level)[2] if np.isfinite(high).all() else math.inf,
+        lo,
+        hi,
         len(chosen),
-        detectable,
+        max(detectable, mean - lo, hi - mean),  # no less than the grid tells apart
         "log2",
         note=f"{key} with the least loss, by seed: {', '.join(written[i] for i in chosen)}",
         **about(sides),

@@ -126,6 +126,7 @@ def _claim(entry: dict[str, Any], where: str, experiments: Collection[str] | Non
             raise ConfigError(f"{where}: {key} is unknown; known: {', '.join(known)}")
     needed = ["id", "source", "statement", "published", "sure"]
     needed += [] if entry.get("untestable") else ["experiments", "check", "arguments"]
+    needed += ["smallest"] if entry.get("check") and entry.get("claimed") != ALWAYS else []
     for key in needed:
         if key not in entry:
             raise ConfigError(f"{where}: {key} must be given")

@@ -93,7 +93,8 @@ def _case(claim: Claim, label: str, effect: Effect) -> Case:
     reason = obstacle(claim, effect)
     verdict = UNDECIDED if reason else word(claim, effect)
     if verdict == UNDECIDED and not reason:
-        reason = f"an effect of {effect.detectable:.2g} {effect.unit} would have been detected"
+        found = f"an effect of {effect.detectable:.2g} {effect.unit} would have been detected"
+        reason = found if math.isfinite(effect.detectable) else "the interval has an open end"
     return Case(label, verdict, reason, effect)
 
 

@@ -60,12 +60,12 @@ def steps_until(
     limit: float | None = None,
     level: float = 0.95,
 ) -> Effect:
-    """Steps of fine-tuning until the loss at the target is no more than the base run's at L.
+    """Steps of fine-tuning until the loss at the target is no more than the base run's crop to L.
 
-    Those of `later`, or a limit, less those of `sooner`; one number a seed. Both losses are those
-    on validation windows (see posbench.extension). A run that does not get there counts with its
-    last step: beside a limit the effect may be smaller, with `later` larger; NotYet where one of
-    `sooner` that is compared with `later` does not.
+    Those of `later`, or a limit, less those of `sooner`; one number a seed. The base run's loss is
+    that of its crop on the same tokens (see posbench.extension). A run that does not get there
+    counts with its last step: beside a limit the effect may be smaller, with `later` it has no
+    upper end; NotYet where one of `sooner` that is compared with `later` does not.
     """
     if (later is None) == (limit is None):
         raise ConfigError("claims: steps_until needs either `later` or `limit`")
@@ -83,6 +83,8 @@ def steps_until(
     if second:
         note += f"; {named(later or {})}: {_steps(second)}"
     mean, low, high, detectable = over_seeds(differences, level)
+    if not all(there for _, there in second.values()):
+        high = math.inf
     tiers = {m["tier"] for one in (sooner, later) if one for m in _manifests(source, one)}
     return Effect(
         mean, low, high, len(seeds), detectable, "steps", tiers=tuple(sorted(tiers)), note=note
@@ -105,7 +107,7 @@ def _reached(source: Source, selection: Selection) -> dict[int, tuple[float, boo
     found: dict[int, tuple[float, bool]] = {}
     logs = {name: source.log(name) for name in selection["in"] if source.runs(name)}
     for manifest in _manifests(source, selection):
-        aim = manifest["extension"]["short_loss"]["base"]
+        aim = manifest["extension"]["aim"]
         for log in logs.values():
             own = log[log["run_id"] == manifest["run_id"]]
             own = own.dropna(subset=["target_loss"]).sort_values("step")

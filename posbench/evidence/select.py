@@ -19,6 +19,8 @@ from posbench.evidence.effect import Effect, Floats, NotYet, measured
 
 Selection = Mapping[str, Any]
 CROP, WHERE = "crop", "in"
+#: keys that select by the length of the test, which a crop does not have
+LENGTHS = ("ratio", "test_len")
 #: what a selection says unless it says otherwise
 DEFAULTS: dict[str, Any] = {
     "rescale": "none",
@@ -59,7 +61,8 @@ def full(selection: Selection) -> dict[str, Any]:
     own = {**DEFAULTS, **selection}
     if own["protocol"] == CROP:
         own |= {**PLAIN, "protocol": CROP}
-        own.pop("ratio", None)
+        for length in LENGTHS:
+            own.pop(length, None)
     return own
 
 
@@ -79,6 +82,7 @@ def named(selection: Selection) -> str:
     words += [own["options"], *(f"{key}={value}" for key, value in options(own).items())]
     words += [own[key] if own[key] != DEFAULTS[key] else "" for key in ("protocol", "data")]
     words += [f"at {own['ratio']:g} L"] if "ratio" in own else []
+    words += [f"at {own['test_len']} tokens"] if "test_len" in own else []
     return " ".join(str(word) for word in words if word)
 
 
@@ -124,6 +128,8 @@ def rows_of(source: Source, selection: Selection) -> tuple[pd.DataFrame, list[pd
             f"claims: {named(selection)} in {', '.join(own[WHERE])} fits {models} configurations; "
             "give `in`, or an option of the run"
         )
+    if own["protocol"] == CROP and "b" in rows:  # any row will do, one with b is better
+        rows = rows.iloc[rows["b"].notna().argsort(kind="stable")]
     rows = rows.drop_duplicates("seed", keep="last").sort_values("seed")
     return rows, [one.blocks for one in found]
 

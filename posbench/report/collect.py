@@ -1,7 +1,6 @@
 """Gather the evaluations of many runs into tidy rows and the blocks behind them."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import pandas as pd
 
 from posbench import finetune
 from posbench.errors import RunError
+from posbench.files import read_json
 from posbench.report.columns import (
     BLOCK_COLUMNS,
     BLOCK_COUNTS,
@@ -55,21 +55,11 @@ class Collected:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise RunError(f"{path} is damaged: not a JSON object")
-    return content
-
-
 def read_table(path: Path, needed: Sequence[str]) -> pd.DataFrame:
     """Every column as text, exactly as written."""
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise RunError(f"{path} is damaged: {error}") from error
     if missing := [name for name in needed if name not in frame]:
         raise RunError(f"{path} is damaged: no column {', '.join(missing)}")
@@ -165,14 +155,14 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
     for run_dir in dict.fromkeys(Path(path).resolve() for path in run_dirs):
         if not (run_dir / "manifest.json").is_file():
             raise RunError(f"{run_dir} is not a run: it has no manifest.json")
-        manifest = _read_json(run_dir / "manifest.json")
+        manifest = read_json(run_dir / "manifest.json")
         run_id = str(manifest.get("run_id", run_dir.name))
         before = len(found)
         for folder in sorted(path.parent for path in run_dir.glob("evals/*/manifest.json")):
             if only is not None and folder not in chosen:
                 continue
             try:
-                evaluation = _read_json(folder / "manifest.json")
+                evaluation = read_json(folder / "manifest.json")
             except RunError as error:
                 skipped[f"{run_id}/{folder.name}"] = str(error)
                 continue

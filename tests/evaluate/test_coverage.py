@@ -55,9 +55,9 @@ def drawn(size: tuple[float, float], seeds: int, mean: float, start: int) -> np.
     return mean + document + normal(seed, 1, seeds) + both + block.mean(-1)
 
 
-def covered(x: np.ndarray, truth: float) -> float:
+def covered(x: np.ndarray, truth: float, level: float = 0.95) -> float:
     """Share of repeats whose interval holds the truth."""
-    found = np.array([statistics.two_way_interval(one) for one in x])
+    found = np.array([statistics.two_way_interval(one, level) for one in x])
     return float(((found[:, 1] <= truth) & (truth <= found[:, 2])).mean())
 
 
@@ -69,6 +69,16 @@ def test_the_interval_of_a_gain_covers(name: str) -> None:
     assert 0.93 <= covered(five, TRUTH) <= 0.97
     b = 0.4
     assert covered(five / b, TRUTH / b) == covered(five, TRUTH)
+
+
+@pytest.mark.parametrize("cases", [3, 6, 10])
+@pytest.mark.parametrize("name", SIZES)
+def test_intervals_that_hold_together_cover_each_at_its_level(name: str, cases: int) -> None:
+    """Those of claims with several cases."""
+    level = 1 - 0.05 / cases
+    for seeds in (3, 5):
+        parts = [drawn(SIZES[name], seeds, TRUTH, start) for start in (20, 21, 22)]
+        assert covered(np.concatenate(parts), TRUTH, level) >= level - 0.005
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -77,9 +77,9 @@ class Invented:
                     self.blocks.setdefault(experiment, []).append(block)
 
     def tuned(self, experiment: str, preset: str, seed: int, base: float, curve: Any) -> None:
-        """A fine-tuning: the base run's loss at L, and step -> loss at the target."""
+        """A fine-tuning: what the base run has, and step -> loss at the target."""
         run = f"{experiment}-{preset}-s{seed}"
-        extension = {"short_loss": {"base": base}}
+        extension = {"aim": base}
         facts = {"run_id": run, "preset": preset, "seed": seed}
         manifest = {**facts, "tier": "evidence", "config": {}, "extension": extension}
         self.found.setdefault(experiment, {})[run] = manifest
@@ -134,6 +134,8 @@ def loops(x: Any, level: float = 0.95) -> tuple[float, float, float]:
         variance = a + b - rest
         parts = a**2 / (docs - 1) + b**2 / (seeds - 1) + rest**2 / (docs - 1) / (seeds - 1)
         df = max(variance**2 / parts, min(docs, seeds) - 1)
+    if level > 0.95 and seeds > 1:
+        df = min(df, seeds - 1)
     half = float(stats.t.ppf(0.5 + level / 2, df)) * math.sqrt(variance / docs / seeds)
     return mean, mean - half, mean + half
 

@@ -11,7 +11,7 @@ from posbench import launch, registry
 from posbench.evaluate.protocols import default_lengths
 from posbench.evidence import plan
 from posbench.evidence.claims import OVER, Claim, load
-from posbench.evidence.select import CROP, PLAIN, fits, full
+from posbench.evidence.select import CROP, LENGTHS, PLAIN, fits, full
 
 #: what the ledger must speak of, in parts or whole
 WANTED = (
@@ -62,7 +62,8 @@ class Expected:
             else:
                 values = dict(word.split("=", 1) for word in line)
                 rule = {"name": values["rescale"]} if "rescale" in values else None
-                config = {"rescale": rule, "train": {"seq_len": 128}}
+                length = int(values.get("train.seq_len", 128))
+                config = {"rescale": rule, "train": {"seq_len": length}}
                 data, shown = "sotu", None
             length = config["train"]["seq_len"]
             task = registry.get("data", data).family == "task"
@@ -77,7 +78,9 @@ class Expected:
             rule = registry.get("rescale", sweep.rescale.name)(sweep.rescale)
             protocol = "generated" if task else sweep.eval.protocol
             for n in sweep.eval.lengths or default_lengths(length, 16384):
-                yield rule.name, rule.factor, " ".join(rule.options), protocol, n / length
+                known = rule.name, rule.factor, " ".join(rule.options), protocol
+                yield *known, "ratio", n / length
+                yield *known, "test_len", n
 
 
 KEPT: dict[Any, Any] = {}
@@ -129,7 +132,8 @@ def test_selections_are_rows_of_the_plan(claim: Claim, expected: dict[str, Expec
         if own["protocol"] == CROP:
             assert len(runs) == 1, selection
             continue
-        wanted = (*(own[key] for key in PLAIN), own["ratio"])
+        (length,) = set(own) & set(LENGTHS)
+        wanted = (*(own[key] for key in PLAIN), length, own[length])
         having = [manifest for manifest, rows in runs if wanted in rows]
         assert len(having) == 1, (claim.id, selection, len(runs))
 

@@ -88,7 +88,7 @@ def test_steps_of_a_fine_tuning(worked: Any) -> None:
     log = evidence.log("tuned")
     steps = []
     for manifest in evidence.manifests("tuned"):
-        aim = manifest["extension"]["short_loss"]["base"]
+        aim = manifest["extension"]["aim"]
         own = log[log["run_id"] == manifest["run_id"]]
         there = [s for s, x in zip(own["step"], own["target_loss"], strict=True) if x <= aim]
         steps.append(min(there, default=max(own["step"])))

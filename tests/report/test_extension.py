@@ -37,6 +37,7 @@ def tuned(runs: Runs, method: str, curves: list[list[float]], **train: Any) -> l
             "target": 1024,
             "target_loss": {"base": 5.0, "start": curve[0], "end": curve[-1]},
             "short_loss": {"base": 3.2, "start": 3.3, "end": 3.25 + 0.01 * seed},
+            "aim": 3.1,
             "tax": 0.05 + 0.01 * seed,
         }
         (run / "manifest.json").write_text(json.dumps(manifest))
@@ -62,7 +63,8 @@ def test_every_logged_step_is_a_line(both: list[Path]) -> None:
     assert list(dict.fromkeys(table["method"])) == ["+pi@8", "+tuned"]
     one = table[(table["method"] == "+pi@8") & (table["seed"] == 1)]
     assert one["step"].tolist() == STEPS and one["target_loss"].tolist() == PI[1]
-    assert set(one["base_short_loss"]) == {3.2} and set(one["tax"].round(9)) == {0.06}
+    assert set(one["base_short_loss"]) == {3.2} and set(one["aim"]) == {3.1}
+    assert set(one["tax"].round(9)) == {0.06}
     assert (table["train_len"] == 128).all() and (table["target"] == 1024).all()
 
 
@@ -75,7 +77,7 @@ def test_the_figure_has_mean_and_range_of_the_seeds_and_the_base_run(both: list[
     assert list(curve.y) == pytest.approx([sum(c) / 3 for c in columns])
     assert list(curve.low) == [min(c) for c in columns]
     assert list(curve.high) == [max(c) for c in columns]
-    levels = {"base run at L": 3.2, "base run at the target": 5.0}
+    levels = {"base run, last L tokens": 3.1, "base run at the target": 5.0}
     assert panel.levels == pytest.approx(levels)
 
 
@@ -83,10 +85,12 @@ def test_the_table_says_when_the_base_runs_loss_is_reached(both: list[Path]) -> 
     text = extension.markdown(extension.fine_tunings(both))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     found = {row[0]: row[1:] for row in rows if row and row[0].startswith("rope")}
-    # two seeds get to 3.2, both at step 50; a fifth of 100 steps are 20
-    assert found["rope +pi@8"] == ["3", "4.100", "3.350 (20)", "3.117 (100)", "50 (2/3)", "+0.060"]
+    # two seeds get to 3.1, at the end; a fifth of 100 steps are 20
+    assert found["rope +pi@8"] == ["3", "4.100", "3.350 (20)", "3.117 (100)", "100 (2/3)", "+0.060"]
     assert found["rope +tuned"][-2:] == ["not", "+0.060"]
-    assert "base run: 3.200 at L, 5.000 at the target" in text
+    assert (
+        "base run: 5.000 at the target, 3.100 for the same tokens from the last L alone, 3.200 at L"
+    ) in text
 
 
 def test_equal_methods_of_other_lengths_of_training_are_told_apart(runs: Runs) -> None:

@@ -24,6 +24,8 @@ _WHOLE = ("posenc", "positions", "data", "rescale")
 
 def find(init: str, runs_root: str) -> Run:
     """The finished run that `init` names: its folder, or `<name>/<run id>` below runs_root."""
+    if not init:
+        raise ConfigError("init is empty; give the folder of a finished run")
     place = Path(init)
     if not place.exists():
         place = Path(runs_root) / init
@@ -227,7 +229,9 @@ def _label(config: RunConfig, base: Run) -> str:
     else:
         different = [k for k in {**own, **asked} if own.get(k) != asked.get(k)]
         config.base.preset += "".join(f"+{k}{_word(getattr(config.posenc, k))}" for k in different)
-    words = []
+    # a model whose weights fit and which is another function: other heads, a window
+    known, now = asdict(base.config.model), asdict(config.model)
+    words = [f"{k}={_word(now[k])}" for k in known if known[k] != now[k]]
     if config.rescale is not None:
         rule = registry.get("rescale", config.rescale.name)(config.rescale)
         words.append(".".join([rule.label, *rule.options]))

@@ -65,11 +65,14 @@ def claims(
     for file in files:
         if file.is_dir() or any(p.exists() and not p.is_dir() for p in file.parents):
             raise ConfigError(f"{file}: a file is to be written, and this cannot be one")
+    if cells != CELLS and not cells.exists() and not run:
+        raise ConfigError(f"--cells={cells}: no such folder; only --run makes one")
     experiments = plans.load()
     wanted = ledger.chosen(ledger.load(experiments=experiments), ids or [])
     store = kept.opened(cells)
     names = ledger.experiments_of(wanted) if ids else None  # all of the plan
     if plan:
+        console.note("composing every line of the plan, which takes half a minute")
         print("\n".join(work.plan(experiments, store, seeds, names, runs_root)))
         return
     if run:

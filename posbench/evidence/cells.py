@@ -25,7 +25,7 @@ import pandas as pd
 from posbench import runs, trainlog
 from posbench.errors import ConfigError
 from posbench.evaluate import lengths, rows
-from posbench.evidence import headroom
+from posbench.evidence import headroom, rates
 from posbench.evidence.plan import Evaluation, Experiment
 from posbench.files import read_json, write_atomic, write_json
 from posbench.report.collect import Collected, collect
@@ -189,6 +189,15 @@ class Evidence:
             log = self.cells.folder_of(manifest["run_id"]) / LOG
             found += [what | line for line in trainlog.read(log)]
         return pd.DataFrame(found, columns=columns)
+
+    def untuned(self, name: str) -> set[str]:
+        """Runs of an experiment at another learning rate than the grid chose for their scheme."""
+        best, own, found = rates.best(self.cells), self.experiments[name], set[str]()
+        for run_id in self.cells.of(name) if own.tuned and not own.init else ():
+            manifest = self.cells.manifest(run_id) or {}
+            if rates.multiple(manifest["config"]) != own.rate(manifest["preset"], best):
+                found.add(run_id)
+        return found
 
     def missing(self, name: str, seeds: int) -> list[str]:
         """Keys of an experiment's jobs that are not complete; those of runs are run ids."""

@@ -99,13 +99,15 @@ def _case(claim: Claim, label: str, effect: Effect) -> Case:
 
 
 def obstacle(claim: Claim, effect: Effect) -> str:
-    """Why an effect decides nothing, if so: gate, tier, seeds, documents, no interval."""
+    """Why an effect decides nothing, if so: gate, rate, tier, seeds, documents, or interval."""
     if effect.n_seeds is not None and effect.n_seeds < claim.seeds:
         return f"{effect.n_seeds} of {claim.seeds} seeds"
     if claim.claimed == ALWAYS:
         return ""
     if effect.below:
         return f"{STAMP.removeprefix('demo: ')}: {', '.join(effect.below)}"
+    if effect.untuned:
+        return f"not at the learning rate that the grid chose: {', '.join(effect.untuned)}"
     if other := [tier for tier in effect.tiers if tier != TIER]:
         return f"tier {', '.join(other)}"
     if effect.n_docs is not None and effect.n_docs < DOCUMENTS:

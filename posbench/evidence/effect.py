@@ -25,7 +25,8 @@ class Effect:
     `lo` and `hi` end its interval, nan where it has none. `detectable` is the least true effect
     that an interval of this many runs finds in 80 % of repeats. `n_seeds` is None for what has no
     seeds (timings), `n_docs` where documents do not count. `below` are presets with a run below its
-    gate, `tiers` those of the runs; `note` is what else is to be known.
+    gate, `untuned` those with a run at another learning rate than the grid chose for them, `tiers`
+    those of the runs; `note` is what else is to be known.
     """
 
     effect: float
@@ -37,6 +38,7 @@ class Effect:
     n_docs: int | None = None
     below: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
+    untuned: tuple[str, ...] = ()
     note: str = ""
 
     def mapped(self, to: Callable[[float], float], unit: str) -> "Effect":
@@ -83,7 +85,7 @@ def least(effects: Sequence[Effect]) -> Effect:
 
     together: dict[str, Any] = {
         name: tuple(dict.fromkeys(word for e in effects for word in getattr(e, name)))
-        for name in ("below", "tiers")
+        for name in ("below", "tiers", "untuned")
     }
     return replace(
         min(effects, key=lambda e: e.effect),

@@ -67,6 +67,7 @@ class Experiment:
     long: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     tuned: bool = True
+    like: str | None = None
 
     def count(self, seeds: int) -> int:
         """How many seeds it has where `seeds` are asked for."""
@@ -75,6 +76,13 @@ class Experiment:
     def evaluations(self, preset: str) -> list[Evaluation]:
         """Those that a run of a preset gets."""
         return [one for one in self.evals if not one.presets or preset in one.presets]
+
+    def rate(self, preset: str, rates: Mapping[str, float]) -> float:
+        """The multiple of the base learning rate that runs of a preset are to have.
+
+        `rates`: preset -> what the grid chose, of those that it has decided.
+        """
+        return rates.get(self.like or preset, 1.0) if self.tuned else 1.0
 
     def configs(self, seeds: int) -> list[tuple[str, RunConfig]]:
         """(run id, settings) of every run that begins from nothing, at the base learning rate."""
@@ -98,7 +106,7 @@ class Experiment:
         numbers = range(self.count(seeds))
         for job, sha in lines:
             assert job.config is not None
-            rate = (rates or {}).get(job.config.preset, 1.0) if self.tuned else 1.0
+            rate = self.rate(job.config.preset, rates or {})
             plain = [_seeded(job, seed, sha) for seed in numbers]
             if rate == 1.0 or any(begun(one.run_id or "") for one in plain):
                 found.append(plain)

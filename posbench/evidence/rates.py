@@ -6,11 +6,12 @@ trained (or diverged); until then its trainings take the base rate.
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from posbench.evidence.cells import Cells
+if TYPE_CHECKING:
+    from posbench.evidence.cells import Cells
 
 #: the experiment that is the grid
 GRID = "rates"
@@ -21,7 +22,7 @@ MULTIPLES = (0.5, 1.0, 2.0, 4.0)
 COLUMNS = ["preset", "data", "multiple", "lr", "val_loss", "status", "best"]
 
 
-def table(cells: Cells) -> pd.DataFrame:
+def table(cells: "Cells") -> pd.DataFrame:
     """One line a run of the grid; `best` is 1 for the chosen one of a complete scheme."""
     lines = []
     for run_id in cells.of(GRID):
@@ -51,7 +52,7 @@ def multiple(config: Mapping[str, Any]) -> float:
     return round(config["train"]["lr"] * config["model"]["d_model"] / BASE, 6)
 
 
-def best(cells: Cells) -> dict[str, float]:
+def best(cells: "Cells") -> dict[str, float]:
     """Preset -> the multiple of the base rate that it is trained with, of decided schemes."""
     found = table(cells)
     chosen = found[found["best"] == 1]

@@ -44,16 +44,21 @@ class Source(Protocol):
     def collected(self, name: str) -> Any: ...
     def manifests(self, name: str) -> list[dict[str, Any]]: ...
     def log(self, name: str) -> pd.DataFrame: ...
+    def untuned(self, name: str) -> set[str]: ...
 
 
 @dataclass(frozen=True)
 class Selected:
-    """Means [documents x seeds], presets with a run below its gate, tiers, mean b of the rows."""
+    """Means [documents x seeds], presets with a run below its gate, tiers, mean b of the rows.
+
+    `untuned` are presets with a run at another learning rate than the grid chose for them.
+    """
 
     values: pd.DataFrame
     below: tuple[str, ...]
     tiers: tuple[str, ...]
     b: float
+    untuned: tuple[str, ...] = ()
 
 
 def full(selection: Selection) -> dict[str, Any]:
@@ -154,12 +159,14 @@ def select(source: Source, selection: Selection, measure: str = "nll") -> Select
         sums = sums.groupby(mine["document"]).sum()
         columns[row["seed"]] = sums[MEASURES[measure]] / sums["tokens"]
     stamped = [STAMP in str(stamp) for stamp in rows["stamp"]]
+    late = set[str]().union(*(source.untuned(name) for name in full(selection)[WHERE]))
     b = pd.to_numeric(rows["b"], errors="coerce").mean() if "b" in rows else np.nan
     return Selected(
         pd.concat(columns, axis=1, join="inner"),
         tuple(rows["preset"][stamped].unique()),
         tuple(rows["tier"].unique()),
         float(b),
+        tuple(rows["preset"][rows["run_id"].isin(late)].unique()),
     )
 
 
@@ -174,10 +181,10 @@ def paired(sides: Sequence[Selected]) -> list[Floats]:
 
 
 def about(sides: Sequence[Selected]) -> dict[str, Any]:
-    """Of the runs behind an effect: who is below the gate, and the tiers."""
+    """Of the runs behind an effect: who is below the gate or not at its rate, and the tiers."""
     return {
         name: tuple(dict.fromkeys(word for side in sides for word in getattr(side, name)))
-        for name in ("below", "tiers")
+        for name in ("below", "tiers", "untuned")
     }
 
 

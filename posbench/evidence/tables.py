@@ -67,7 +67,10 @@ def verdicts(evidence: Evidence) -> pd.DataFrame:
         pooled = found.pooled[~_tasks(found.pooled)]
         configs = {m["run_id"]: m["config"] for m in evidence.manifests(experiment.name)}
         words = {
-            row["model"]: _rate(rates.multiple(configs[row["run_id"]]), decided.get(row["preset"]))
+            row["model"]: _rate(
+                rates.multiple(configs[row["run_id"]]),
+                decided.get(experiment.like or row["preset"]),
+            )
             for row in records(found.rows.drop_duplicates(FAMILY))
         }
         named = pooled.assign(experiment=experiment.name, rate=pooled["model"].map(words))

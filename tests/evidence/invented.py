@@ -28,6 +28,7 @@ class Invented:
         self.found: dict[str, dict[str, dict[str, Any]]] = {}
         self.logs: dict[str, list[dict[str, Any]]] = {}
         self.truth: dict[tuple[Any, ...], np.ndarray] = {}
+        self.late = set[str]()
 
     def add(
         self,
@@ -104,6 +105,9 @@ class Invented:
 
     def manifests(self, name: str) -> list[dict[str, Any]]:
         return list(self.found.get(name, {}).values())
+
+    def untuned(self, name: str) -> set[str]:
+        return self.late
 
     def collected(self, name: str) -> Any:
         return SimpleNamespace(

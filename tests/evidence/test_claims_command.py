@@ -90,6 +90,7 @@ def test_parts_of_a_claim(posbench: Command) -> None:
         (("S23", "--out", "made"), "--out=made: of all claims; leave out S23"),
         (("--csv", "."), "a file is to be written"),
         (("--cells", "file"), "a file, not a folder of cells"),
+        (("--cells", "nowhere"), "--cells=nowhere: no such folder; only --run makes one"),
     ],
 )
 def test_bad_input_is_one_line(

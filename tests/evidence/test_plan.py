@@ -68,9 +68,9 @@ def test_runs_trained_longer_see_as_many_tokens() -> None:
     assert compared >= 4
 
 
-def test_the_core_comes_first_and_what_others_need_before_them() -> None:
+def test_the_core_comes_next_to_the_rates_and_what_others_need_before_them() -> None:
     names = list(PLAN)
-    assert names[0] == "core"
+    assert names[:2] == [rates.GRID, "core"]
     for own in PLAN.values():
         assert own.init is None or names.index(own.init) < names.index(own.name)
 
@@ -108,6 +108,9 @@ def test_a_rate_of_the_grid_is_taken_unless_the_run_was_begun_without(
     assert kept == plain
     aside = make_experiment("own", own.train, seeds=2, tuned=False)
     assert aside.jobs(1, {"rope": 2.0}) == plain
+    like = make_experiment("own", own.train, seeds=2, like="t5")
+    found = like.jobs(1, {"rope": 2.0, "t5": 4.0})
+    assert [job.config.train.lr for job in found] == pytest.approx([2.4 / 32] * 4)
 
 
 def test_a_fine_tuning_is_named_by_its_options_and_base(make_experiment: Make) -> None:
@@ -133,7 +136,7 @@ def test_naming_experiments_brings_what_they_need() -> None:
     found = [one.name for one in plan.named(PLAN, ["extend"])]
     assert found[0] == "core" and found[-1] == "extend" and "trained_long" in found
     assert len(plan.named(PLAN, None)) == len(PLAN)
-    with pytest.raises(ConfigError, match="experiment extent is none of core, "):
+    with pytest.raises(ConfigError, match="experiment extent is none of rates, core, "):
         plan.named(PLAN, ["extent"])
 
 

@@ -42,7 +42,8 @@ def verdict_table(section: Section) -> str:
     facts = [
         "gain in b: loss of the crop to L less this loss, in units of what context is worth inside "
         "L (loss after 16 tokens less that of the crop)",
-        "%: share of the headroom, that is of what the run trained longer gains over the crop",
+        "%: share of the headroom, that is of what the run trained longer gains over the crop; "
+        "holds without a % does not say that there was anything to gain",
     ]
     return "\n\n".join([pipe(heads, body), "\n".join(f"- {fact}" for fact in facts)])
 

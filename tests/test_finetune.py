@@ -1,4 +1,7 @@
-"""Going on from a finished run: what is inherited, what is refused, what the loop does."""
+"""Going on from a finished run: what is inherited, what is refused, what the loop does.
+
+One long file: all tests go on from the same trained run.
+"""
 
 import json
 import math

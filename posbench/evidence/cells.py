@@ -213,8 +213,20 @@ def _evidence(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest without what tells of the machine alone."""
-    return {k: v for k, v in manifest.items() if k not in ("argv", "traceback", "evidence")}
+    """A manifest without what tells of the machine alone; runs are named from `runs_root` on."""
+    found = {k: v for k, v in manifest.items() if k not in ("argv", "traceback", "evidence")}
+    if "config" in found:
+        config = found["config"] = {**found["config"], "runs_root": "runs"}
+        if config.get("init"):
+            config["init"] = _below(config["init"])
+    if "path" in (found.get("base") or {}):
+        found["base"] = {**found["base"], "path": _below(found["base"]["path"])}
+    return found
+
+
+def _below(folder: str) -> str:
+    """`<name>/<run id>` of a run's folder."""
+    return "/".join(Path(folder).parts[-2:])
 
 
 def _thin(log: Path, target: Path) -> None:

@@ -30,6 +30,15 @@ def test_a_slice_leaves_a_cell_for_every_run_and_nothing_missing(small_plan: Any
     assert rope < tuned
 
 
+def test_a_cell_names_no_folder_of_the_machine(worked: Any) -> None:
+    root = str(worked.runs_root)
+    cells = worked.evidence.cells
+    found = [path for path in cells.folder.rglob("*.json") if root in path.read_text()]
+    assert Path(root).is_absolute() and not found
+    (tuned, *_) = [m for m in map(cells.manifest, cells.ids()) if m and "base" in m]
+    assert tuned["config"]["init"] == tuned["base"]["path"] == f"default/{tuned['base']['run_id']}"
+
+
 def test_cells_count_without_the_runs_and_a_new_evaluation_trains_what_it_needs(
     small_plan: Any,
 ) -> None:

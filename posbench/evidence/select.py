@@ -27,7 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "factor": "",
     "options": "",
     "protocol": "same_targets",
-    "data": "sotu",
+    "data": "code",
 }
 PLAIN = {key: DEFAULTS[key] for key in ("rescale", "factor", "options", "protocol")}
 #: what is measured -> the column of blocks.csv that is summed

@@ -36,7 +36,7 @@ class Invented:
         preset: str,
         losses: dict[float, Any],
         *,
-        data: str = "sotu",
+        data: str = "code",
         tier: str = "evidence",
         stamp: str = "",
         b: float = 0.5,
@@ -89,7 +89,7 @@ class Invented:
         self.logs.setdefault(experiment, []).extend(lines)
 
     def of(
-        self, experiment: str, preset: str, ratio: float, data: str = "sotu", **rule: str
+        self, experiment: str, preset: str, ratio: float, data: str = "code", **rule: str
     ) -> Any:
         """The losses of a row, [documents, seeds]."""
         own = {"rescale": "none", "factor": "", "options": "", "protocol": "same_targets"} | rule

@@ -180,7 +180,7 @@ def test_runs_that_may_not_decide(
 def test_runs_at_another_rate_than_the_grids_decide_nothing(entries: Any, source: Invented) -> None:
     (claim,) = entries({})
     assert decide(claim, source).verdict == "holds"
-    source.late = {"core-rope-sotu-s1"}
+    source.late = {"core-rope-code-s1"}
     outcome = decide(claim, source)
     assert outcome.verdict == "undecided"
     assert outcome.reason == "not at the learning rate that the grid chose: rope"

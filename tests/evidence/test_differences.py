@@ -52,13 +52,13 @@ def test_only_what_both_have_is_compared(source: Invented) -> None:
     source.blocks["core"] = [
         block
         for block in source.blocks["core"]
-        if not (block["run_id"] == "core-rope-sotu-s1" and block["test_len"] == 512)
+        if not (block["run_id"] == "core-rope-code-s1" and block["test_len"] == 512)
         and not (block["document"] == "d03" and block["run_id"].startswith("core-alibi"))
     ]
     source.rows["core"] = [
         row
         for row in source.rows["core"]
-        if (row["run_id"], row["test_len"]) != ("core-rope-sotu-s1", 512)
+        if (row["run_id"], row["test_len"]) != ("core-rope-code-s1", 512)
     ]
     found = checks.difference(source, {**CORE, "preset": "alibi", "ratio": 4}, {**ROPE, "ratio": 4})
     x = source.of("core", "rope", 4) - source.of("core", "alibi", 4)
@@ -166,15 +166,15 @@ def test_what_is_not_there_yet(source: Invented) -> None:
 
 def test_nothing_in_common(source: Invented) -> None:
     other = Invented()
-    other.add("code", "rope", {1: 2.0}, data="code")
-    for block in other.blocks["code"]:
+    other.add("prose", "rope", {1: 2.0}, data="sotu")
+    for block in other.blocks["prose"]:
         block["document"] = f"c{block['document']}"
     source.rows |= other.rows
     source.blocks |= other.blocks
     source.found |= other.found
     with pytest.raises(NotYet, match="no seed or no document in common"):
         checks.difference(
-            source, {**ROPE, "ratio": 1}, {"in": ["code"], "data": "code", "ratio": 1}
+            source, {**ROPE, "ratio": 1}, {"in": ["prose"], "data": "sotu", "ratio": 1}
         )
 
 

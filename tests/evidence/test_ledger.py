@@ -64,7 +64,7 @@ class Expected:
                 rule = {"name": values["rescale"]} if "rescale" in values else None
                 length = int(values.get("train.seq_len", 128))
                 config = {"rescale": rule, "train": {"seq_len": length}}
-                data, shown = "sotu", None
+                data, shown = "code", None
             length = config["train"]["seq_len"]
             task = registry.get("data", data).family == "task"
             manifest = {"preset": shown, "config": config, "data": data}

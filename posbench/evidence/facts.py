@@ -11,6 +11,7 @@ from posbench.bench.statistics import median, median_interval
 from posbench.errors import ConfigError
 from posbench.evidence.effect import Effect, NotYet, over_seeds
 from posbench.evidence.select import Selection, Source, about, fits, named, paired, rows_of, select
+from posbench.report.extension import reached
 
 
 def identical(source: Source, one: Selection, other: Selection, level: float = 0.95) -> Effect:
@@ -107,14 +108,12 @@ def _reached(source: Source, selection: Selection) -> dict[int, tuple[float, boo
     found: dict[int, tuple[float, bool]] = {}
     logs = {name: source.log(name) for name in selection["in"] if source.runs(name)}
     for manifest in _manifests(source, selection):
-        aim = manifest["extension"]["aim"]
         for log in logs.values():
-            own = log[log["run_id"] == manifest["run_id"]]
-            own = own.dropna(subset=["target_loss"]).sort_values("step")
+            own = log[log["run_id"] == manifest["run_id"]].dropna(subset=["target_loss"])
             if len(own):
-                there = own[own["target_loss"] <= aim]
-                step = (there if len(there) else own.tail(1))["step"].iloc[0]
-                found[int(manifest["seed"])] = float(step), len(there) > 0
+                step = reached(own.assign(aim=manifest["extension"]["aim"]))
+                last = own["step"].max() if step is None else step
+                found[int(manifest["seed"])] = float(last), step is not None
     if not found:
         raise NotYet("no runs")
     return dict(sorted(found.items()))

@@ -2,9 +2,9 @@
 
 A cell is what a forward sweep over the windows of (rescaling, protocol, length) gives. Rescalings
 that make the same encoding at a length share one sweep, and all lengths of `prefix` do. Finished
-cells are kept in `cells.jsonl`, so that an interrupted sweep goes on; rows are computed from cells
-alone, so a length that is added leaves the other rows as they were (for `prefix`: one that is not
-the longest).
+cells are kept (posbench.evaluate.kept), so that an interrupted sweep goes on and another sweep of
+the run does not compute its references again; rows are computed from cells alone, so a length that
+is added leaves the other rows as they were (for `prefix`: one that is not the longest).
 """
 
 import json
@@ -21,7 +21,7 @@ from posbench import model as models
 from posbench.data.grids import GridDataset
 from posbench.encodings.base import PositionalEncoding
 from posbench.errors import UnsupportedRescale
-from posbench.evaluate import attention, pictures, protocols, rows, score, tuning
+from posbench.evaluate import attention, kept, pictures, protocols, rows, score, tuning
 from posbench.evaluate.plan import LONG, PLAIN, VALIDATION, Cell, Key, Plan
 from posbench.evaluate.positions import Losses
 from posbench.evaluate.score import Block
@@ -32,7 +32,6 @@ from posbench.rescale.base import Rescale
 
 #: finished cells of an evaluation that is interrupted, or that lacked memory and may be tried again
 CELLS = "cells.jsonl"
-OUT_OF_MEMORY = "out_of_memory"
 
 
 def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> Path:
@@ -79,7 +78,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             failure |= {"traceback": traceback.format_exc()}
             write_json(folder / runs.MANIFEST, manifest | failure)
             raise
-        if all(cell.status != OUT_OF_MEMORY for cell in cells.values()):
+        if all(cell.status != kept.OUT_OF_MEMORY for cell in cells.values()):
             (folder / CELLS).unlink()
         manifest |= {"status": "finished", "finished": runs.now()}
         manifest |= {"gate": made.gate, "interval_over": made.interval_over}
@@ -107,9 +106,12 @@ def by_other_code(folder: Path) -> bool:
 def _cells(todo: Plan, folder: Path, report: Callable[[str], None]) -> dict[Key, Cell]:
     """Every cell of the plan, computed or read back."""
     keys = todo.keys()
-    cells = {key: cell for key, cell in _kept(folder / CELLS).items() if key in keys}
+    cells = {key: cell for key, cell in kept.read(folder / CELLS).items() if key in keys}
     scorer: _Scorer | None = None
     with (folder / CELLS).open("a", encoding="utf-8") as log:
+        for key, cell in kept.plain(todo, (key for key in keys if key not in cells)).items():
+            cells[key] = cell
+            log.write(kept.line(key, cell))
         for key in keys:
             report(
                 f"{todo.run.manifest['preset']} {key.rule} {key.protocol} {grid.text(key.shape)}"
@@ -120,32 +122,9 @@ def _cells(todo: Plan, folder: Path, report: Callable[[str], None]) -> dict[Key,
             for made, cell in scorer(key).items():
                 if made in keys and made not in cells:
                     cells[made] = cell
-                    log.write(json.dumps({"key": asdict(made), "cell": asdict(cell)}) + "\n")
+                    log.write(kept.line(made, cell))
             log.flush()
-    return cells
-
-
-def _kept(path: Path) -> dict[Key, Cell]:
-    """Cells of an interrupted sweep; a torn last line is dropped from the file."""
-    cells: dict[Key, Cell] = {}
-    if not path.is_file():
-        return cells
-    good = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            stored = json.loads(line)
-            blocks = [Block(**b) for b in stored["cell"]["blocks"]]
-            cell = Cell(stored["cell"]["status"], blocks, stored["cell"]["positions"])
-            if cell.status == OUT_OF_MEMORY:  # there may be more now
-                continue
-            key = stored["key"]
-            shape = key.get("shape") or [key["length"]]  # of texts, as it was written before
-            place = key["rule"], key["protocol"], tuple(shape), key.get("distance")
-            cells[Key(*place)] = cell
-        except (ValueError, KeyError, TypeError):
-            break
-        good.append(f"{line}\n")
-    write_atomic(path, "".join(good))
+    kept.keep_plain(todo, cells)
     return cells
 
 
@@ -240,7 +219,7 @@ class _Scorer:
             try:
                 scored, losses = self._score(key, encoding, shapes)
             except score.OutOfMemory:
-                found[shapes.pop()] = Cell(OUT_OF_MEMORY)
+                found[shapes.pop()] = Cell(kept.OUT_OF_MEMORY)
                 continue
             for shape, blocks in zip(shapes, scored, strict=True):
                 ok = score.finite(blocks)

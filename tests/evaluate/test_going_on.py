@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from helpers import files
 
 from posbench import runs, train
 from posbench.errors import ConfigError, DataError, RunError
-from posbench.evaluate import lengths
+from posbench.evaluate import kept, lengths
 from posbench.evaluate import plan as planning
 from posbench.report.collect import collect
 
@@ -59,10 +61,10 @@ def test_an_interrupted_sweep_goes_on_and_ends_byte_identical(
     with pytest.raises(Stop):
         lengths.evaluate(todo, stop_after(4))
     assert calls == everything[:4]
-    kept = todo.folder / lengths.CELLS
-    assert len(kept.read_text().splitlines()) == 4
+    stored_cells = todo.folder / lengths.CELLS
+    assert len(stored_cells.read_text().splitlines()) == 4
     assert not lengths.is_finished(todo.folder)
-    with kept.open("a") as file:
+    with stored_cells.open("a") as file:
         file.write('{"key": {"rule": "pi", "prot')
 
     calls.clear()
@@ -73,7 +75,7 @@ def test_an_interrupted_sweep_goes_on_and_ends_byte_identical(
     folder = lengths.evaluate(planning.plan(trained, rules))
     assert calls == everything[6:]
     assert files(folder) == files(whole)
-    assert not kept.exists()
+    assert not stored_cells.exists()
 
 
 def test_cells_that_were_kept_before_lengths_had_a_shape_are_read(
@@ -82,11 +84,11 @@ def test_cells_that_were_kept_before_lengths_had_a_shape_are_read(
     todo = planning.plan(trained, [sweep("none", lengths=[64, 128], **FEW)])
     with pytest.raises(Stop):
         lengths.evaluate(todo, stop_after(3))
-    kept = todo.folder / lengths.CELLS
-    stored = [json.loads(line) for line in kept.read_text().splitlines()]
+    stored_cells = todo.folder / lengths.CELLS
+    stored = [json.loads(line) for line in stored_cells.read_text().splitlines()]
     for one in stored:
         (one["key"]["length"],) = one["key"].pop("shape")
-    kept.write_text("".join(json.dumps(one) + "\n" for one in stored))
+    stored_cells.write_text("".join(json.dumps(one) + "\n" for one in stored))
     calls.clear()
     lengths.evaluate(todo)
     assert len(calls) == len(todo.keys()) - 3
@@ -243,3 +245,37 @@ def test_a_text_that_was_moved_is_found_by_data_path(
     (tmp_path / "moved" / "doc00.txt").write_text("other")
     changed = posbench("eval-lengths", "default", "data.path=moved", *few)
     assert changed.code == 2 and "content_sha256" in changed.err
+
+
+def test_other_evaluations_of_a_run_do_not_measure_its_references_again(
+    trained: Any,
+    trained_here: Any,
+    copy_run: Callable[..., Any],
+    sweep: Sweep,
+    evaluate: Evaluate,
+    calls: list[planning.Key],
+) -> None:
+    pi = sweep("pi", lengths=[64, 128], **FEW)
+    alone = evaluate(copy_run(trained_here, root="alone"), pi)
+    everything = list(calls)
+    evaluate(trained, lengths=[64, 128], **FEW)
+    calls.clear()
+    folder = evaluate(trained, pi)
+    assert calls == [key for key in everything if key.rule.startswith("pi")] != []
+    assert files(folder) == files(alone)
+    calls.clear()
+    evaluate(trained, sweep("pi", lengths=[64, 128], docs=3, blocks=1))
+    assert calls == everything  # of other tokens nothing is known
+
+
+def test_references_of_other_weights_or_other_code_are_not_taken(
+    trained: Any, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    todo = planning.plan(trained, [sweep("none", lengths=[64], **FEW)])
+    lengths.evaluate(todo)
+    assert set(kept.plain(todo, todo.keys())) == set(todo.keys())
+    other = replace(todo, run=copy(todo.run))
+    other.run.manifest = {**todo.run.manifest, "weights_sha256": "0" * 64}
+    assert not kept.plain(other, other.keys())
+    monkeypatch.setattr(runs, "code_version", lambda: {"sources": "another"})
+    assert not kept.plain(todo, todo.keys())

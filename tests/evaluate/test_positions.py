@@ -15,8 +15,7 @@ import torch
 
 from posbench import model as models
 from posbench.data.targets import TargetDocument
-from posbench.evaluate import lengths as sweeps
-from posbench.evaluate import positions, protocols, score
+from posbench.evaluate import kept, positions, protocols, score
 from posbench.settings import EvalConfig
 
 Evaluate = Callable[..., Path]
@@ -135,9 +134,9 @@ def test_cells_that_were_kept_without_positions_are_measured_again(tmp_path: Pat
     old = {"key": key, "cell": {"status": "ok", "blocks": []}}
     new = {"key": key, "cell": {"status": "ok", "blocks": [], "positions": [[1, 1, 2.0, 3]]}}
     (tmp_path / "cells.jsonl").write_text(json.dumps(old) + "\n")
-    assert not sweeps._kept(tmp_path / "cells.jsonl")
+    assert not kept.read(tmp_path / "cells.jsonl")
     (tmp_path / "cells.jsonl").write_text(json.dumps(new) + "\n")
-    (cell,) = sweeps._kept(tmp_path / "cells.jsonl").values()
+    (cell,) = kept.read(tmp_path / "cells.jsonl").values()
     assert cell.positions == [[1, 1, 2.0, 3]]
 
 

@@ -106,13 +106,12 @@ def test_the_longest_length_is_that_of_same_targets(
 def test_all_lengths_come_off_one_pass(
     trained: Any, sweep: Sweep, shapes: list[tuple[int, int]], evaluate: Evaluate
 ) -> None:
-    folder = evaluate(trained, sweep(lengths=[100], **FEW))
-    references = sum(length != 100 for _, length in shapes)  # of the gate, crop and T = L
+    evaluate(trained, sweep(lengths=[64], **FEW))  # the references: gate, crop and T = L
+    assert len({length for _, length in shapes}) > 2
     shapes.clear()
     evaluate(trained, sweep(lengths=[64, 100, 256, 512], **PREFIX))
-    passes = [shape for shape in shapes if shape[1] == 512]
-    assert sum(batch for batch, _ in passes) == 3 * 2
-    assert len(shapes) - len(passes) == references and folder.is_dir()
+    assert {length for _, length in shapes} == {512}
+    assert sum(batch for batch, _ in shapes) == 3 * 2
 
 
 def test_a_length_moves_the_others_only_if_it_is_the_longest(

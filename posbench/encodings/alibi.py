@@ -1,26 +1,28 @@
 """Attention with linear biases."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from posbench.encodings.base import Context, PositionalEncoding, wide
+from posbench.errors import ConfigError
 from posbench.registry import register
 from posbench.settings import Geometry
 
 
-def slopes(heads: int) -> list[float]:
-    """The published slope of every head, in head order (not sorted when heads is not 2^n).
+def slopes(heads: int, bias_max: float = 8.0) -> list[float]:
+    """The slope of every head, in head order (not sorted when heads is not 2^n).
 
-    For a power of two: 2^(-8h/heads), h = 1..heads. Otherwise those of the power of two below,
-    followed by every other one of the next power of two.
+    For a power of two: 2^(-bias_max h/heads), h = 1..heads. Otherwise those of the power of two
+    below, followed by every other one of the next power of two. Published with bias_max = 8.
     """
     below = 1 << (heads.bit_length() - 1)
-    first = [2.0 ** (-8.0 * h / below) for h in range(1, below + 1)]
+    first = [2.0 ** (-bias_max * h / below) for h in range(1, below + 1)]
     if below == heads:
         return first
-    return first + slopes(2 * below)[::2][: heads - below]
+    return first + slopes(2 * below, bias_max)[::2][: heads - below]
 
 
 def penalties(slopes: list[float], distance: Tensor) -> Tensor:
@@ -35,16 +37,24 @@ class Alibi(PositionalEncoding):
     """A penalty that grows linearly with distance, one fixed slope per head (Press et al. 2022).
 
     bias[h, i, j] = -slope[h] * (i - j), added after 1/sqrt(K); the same in every layer, not
-    trained. arXiv:2108.12409 section 3.
+    trained. arXiv:2108.12409 section 3. A `bias_max` above 8 (MPT's `alibi_bias_max`) makes the
+    slopes flatter.
     """
 
     family = "relative bias"
     paper = "arXiv:2108.12409"
     monotone = True
 
-    def __init__(self, config: PositionalEncoding.Config, geometry: Geometry):
+    @dataclass
+    class Config:
+        #: the flattest slope is 2^-bias_max (heads a power of two)
+        bias_max: float = 8.0
+
+    def __init__(self, config: Config, geometry: Geometry):
         super().__init__(config, geometry)
-        self.slopes = slopes(geometry.n_heads)
+        if not 0 < config.bias_max <= 64:
+            raise ConfigError(f"posenc.bias_max={config.bias_max}: above 0, at most 64")
+        self.slopes = slopes(geometry.n_heads, config.bias_max)
 
     def distance_bias(self, distance_N: Tensor, ctx: Context) -> Tensor:
         return penalties(self.slopes, distance_N)

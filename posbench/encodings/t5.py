@@ -40,7 +40,8 @@ class T5Bias(PositionalEncoding):
 
     bias[h, i, j] = E[bucket(i - j), h], one table shared by all layers. arXiv:1910.10683
     section 2.1. T5 itself leaves out 1/sqrt(K); posbench keeps it, so that every scheme starts
-    from the same scores; `unscaled=true` gives T5's logits and query initialisation.
+    from the same scores; `unscaled=true` gives T5's logits and query initialisation. `shared=false`
+    gives every layer a table of its own.
     """
 
     family = "relative bias"
@@ -54,6 +55,8 @@ class T5Bias(PositionalEncoding):
         #: distance at which the last bucket begins to saturate; auto = half the training length
         max_distance: int | str = "auto"
         unscaled: bool = False
+        #: one table for all layers
+        shared: bool = True
 
     def __init__(self, config: Config, geometry: Geometry):
         super().__init__(config, geometry)
@@ -66,7 +69,10 @@ class T5Bias(PositionalEncoding):
                 f"posenc.max_distance={self.max_distance}: must be above posenc.buckets / 2 = "
                 f"{config.buckets // 2}" + (" (auto = train.seq_len / 2)" if auto else "")
             )
-        self.bias = nn.Parameter(torch.empty(config.buckets, geometry.n_heads))
+        self.per_layer = not config.shared
+        size = config.buckets, geometry.n_heads
+        tables = size if config.shared else (geometry.n_layers, *size)
+        self.bias = nn.Parameter(torch.empty(tables))
 
     def tied(self) -> list[Tied]:
         return [Tied("posenc.max_distance", "128", str(self.max_distance))]
@@ -79,7 +85,8 @@ class T5Bias(PositionalEncoding):
         parameter.normal_(std=self.geometry.d_model**-0.5, generator=generator)
 
     def distance_bias(self, distance_N: Tensor, ctx: Context) -> Tensor:
-        return self.bias[bucket(distance_N, self.config.buckets, self.max_distance)].T
+        table = self.bias[ctx.layer] if self.per_layer else self.bias
+        return table[bucket(distance_N, self.config.buckets, self.max_distance)].T
 
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
         found = bucket(distances, self.config.buckets, self.max_distance)

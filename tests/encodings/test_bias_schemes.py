@@ -18,6 +18,8 @@ from oracles import (
     t5_bucket,
 )
 
+from posbench.checks.inputs import tokens
+from posbench.checks.small import decoder
 from posbench.encodings.alibi import slopes
 from posbench.encodings.base import Context, Tied
 from posbench.encodings.t5 import bucket
@@ -52,6 +54,49 @@ def test_alibi_slopes_of_transformers(heads):
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
     theirs = -mpt.build_mpt_alibi_tensor(heads, 2)[:, 0, 0]
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+    for most in (4, 16):
+        ours = torch.tensor(scheme("alibi", shape(2 * heads, heads), bias_max=most).slopes)
+        theirs = -mpt.build_mpt_alibi_tensor(heads, 2, alibi_bias_max=most)[:, 0, 0]
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("most", [0, -1, 65, math.nan])
+def test_a_bias_max_of_nonsense_is_refused(most):
+    with pytest.raises(ConfigError, match=r"^posenc.bias_max=.*: above 0, at most 64$"):
+        scheme("alibi", shape(8, 2), bias_max=most)
+
+
+def test_t5_with_a_table_for_every_layer():
+    whole = scheme("t5", shape(8, 2), shared=False)
+    one = scheme("t5", shape(8, 2))
+    assert whole.bias.shape == (2, *one.bias.shape)
+    distance = torch.arange(100)
+    for layer in range(2):
+        with torch.no_grad():
+            one.bias.copy_(whole.bias[layer])
+        wanted = one.distance_bias(distance, Context(True, layer=layer))
+        assert torch.equal(whole.distance_bias(distance, Context(True, layer=layer)), wanted)
+    assert len({float(whole.bias[layer, 0, 0].detach()) for layer in range(2)}) == 2
+
+
+@pytest.mark.parametrize("length", [40, 300])
+def test_every_layer_of_a_model_reads_its_own_table(length):
+    """Equal tables are one table; what a layer's table is changes the output and has a gradient."""
+    one, own = (decoder("t5", 40, {"shared": shared}) for shared in (True, False))
+    with torch.no_grad():
+        own.posenc.bias.copy_(one.posenc.bias)
+    ids = tokens(length, batch=1)
+    same = one.hidden(ids)
+    torch.testing.assert_close(own.hidden(ids), same, rtol=0, atol=1e-12)
+    own.hidden(ids).square().sum().backward()
+    one.hidden(ids).square().sum().backward()
+    torch.testing.assert_close(own.posenc.bias.grad.sum(0), one.posenc.bias.grad)
+    assert all(bool(layer.any()) for layer in own.posenc.bias.grad)
+    for layer in range(2):
+        with torch.no_grad():
+            own.posenc.bias.copy_(one.posenc.bias)
+            own.posenc.bias[layer].add_(normal(*own.posenc.bias[layer].shape, seed=5))
+        assert (own.hidden(ids) - same).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("heads", HEADS)

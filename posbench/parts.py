@@ -1,6 +1,7 @@
 """Options of the parts of something combined: a mapping of names to their options."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,13 +35,33 @@ def merged(schema: Any, options: Mapping[str, Any], where: str = "") -> Any:
         raise ConfigError(f"{where}{key}{value}: {plainly(error)}") from None
 
 
+#: how OmegaConf says that a value is of the wrong kind, and what it calls the kinds
+_WRONG = re.compile(
+    r"Value '(?P<value>.*?)' (of type '(?P<type>\w+)' )?"
+    r"(could not be converted to|is not a valid|is incompatible with type hint) "
+    r"(?P<kind>Integer|Float|bool|'Union\[(int|float|int, float), str\]')"
+)
+_KINDS = {
+    "Integer": "a whole number",
+    "Float": "a number",
+    "bool": "true or false",
+    "'Union[int, str]'": "a whole number or a word",
+    "'Union[float, str]'": "a number or a word",
+    "'Union[int, float, str]'": "a number or a word",
+}
+
+
 def plainly(error: Exception) -> str:
     """What is wrong with a value, without the names of classes."""
     text = str(error).splitlines()[0]
     if "is not a ListConfig" in text:
         return "a list is written [a,b]"
-    if "Cannot assign container" in text or "Cannot convert 'ListConfig'" in text:
-        return "one value only, not a list"
+    wrong = _WRONG.match(text)
+    containers = "Cannot assign container", "Cannot convert 'ListConfig'"
+    if any(words in text for words in containers) or (wrong and wrong["type"] in ("list", "dict")):
+        return "one value only"
+    if wrong:
+        return f"'{wrong['value']}' is not {_KINDS[wrong['kind']]}"
     return text.replace("Invalid value assigned: ", "")
 
 

@@ -89,12 +89,25 @@ def _plain_lines(title: str) -> Callable[["Progress"], None]:
     return show
 
 
+def _plain_counts(title: str, total: int) -> Callable[[str], None]:
+    last, begun = time.monotonic(), 0
+
+    def show(item: str) -> None:
+        nonlocal last, begun
+        begun += 1
+        if time.monotonic() - last >= QUIET:
+            last = time.monotonic()
+            note(f"  {title}  {begun}/{total}  {item}")
+
+    return show
+
+
 @contextmanager
 def steps(title: str, total: int) -> Iterator[Callable[[str], None]]:
     """Display of a counted piece of work; yields the function that is told each item's name."""
     if not sys.stderr.isatty():
         note(f"{title}: {total} passes")
-        yield lambda item: None
+        yield _plain_counts(title, total)
         return
     from rich.progress import MofNCompleteColumn, TextColumn
 

@@ -1,5 +1,6 @@
 """Gather the evaluations of many runs into tidy rows and the blocks behind them."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Collection, Sequence
@@ -9,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from posbench import finetune
-from posbench.errors import RunError
+from posbench import finetune, registry
+from posbench.errors import ConfigError, RunError
 from posbench.files import read_json
 from posbench.report.columns import (
     BLOCK_COLUMNS,
@@ -29,7 +30,14 @@ from posbench.report.columns import (
 )
 from posbench.report.pooling import Losses, pool
 from posbench.report.sections import sorted_rows
-from posbench.settings import RunConfig, TrainConfig, digest
+from posbench.settings import (
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+    TrainConfig,
+    default_of,
+    digest,
+)
 
 
 @dataclass
@@ -125,16 +133,36 @@ def read_blocks(path: Path) -> pd.DataFrame:
 
 
 def model_hash(config: dict[str, Any], plugins: Any = None) -> str:
-    """Names a configuration apart from its seed and from what changes no result (paths, device)."""
+    """Names a configuration apart from its seed and from what changes no result (paths, device).
 
-    def rest(values: dict[str, Any], owner: type) -> dict[str, Any]:
-        aside = {f.name for f in dataclasses.fields(owner) if not f.metadata.get("identity", True)}
-        return {key: value for key, value in values.items() if key not in aside}
+    An option at its default counts as not given, so that runs from before there was that option are
+    of the same configuration.
+    """
 
-    identity = rest(config, RunConfig)
+    def own(values: Any, owner: type) -> Any:
+        if not isinstance(values, dict):
+            return values
+        fields = {f.name: f for f in dataclasses.fields(owner)}
+        aside = {name for name, f in fields.items() if not f.metadata.get("identity", True)}
+        return {
+            key: value
+            for key, value in values.items()
+            if key not in aside
+            and (key == "name" or key not in fields or value != default_of(fields[key]))
+        }
+
+    identity = own(config, RunConfig)
     identity.pop("seed", None)
-    if isinstance(identity.get("train"), dict):
-        identity["train"] = rest(identity["train"], TrainConfig)
+    parts: dict[str, type] = {
+        "train": TrainConfig,
+        "model": ModelConfig,
+        "optimizer": OptimizerConfig,
+    }
+    for group in registry.PACKAGES:
+        name = str((identity.get(group) or {}).get("name"))
+        with contextlib.suppress(ConfigError):  # of a plug-in that is not there
+            parts[group] = registry.get(group, name).Config
+    identity |= {part: own(identity[part], cls) for part, cls in parts.items() if part in identity}
     if isinstance(base := identity.get("base"), dict):  # its weights go by the seed
         identity["base"] = {k: v for k, v in base.items() if k not in ("weights_sha256", "run_id")}
     if plugins:

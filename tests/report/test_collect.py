@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from posbench.errors import RunError
-from posbench.report.collect import collect, read_rows
+from posbench.report.collect import collect, model_hash, read_rows
 from posbench.report.write import write_report
 
 from .conftest import PLAIN, Runs, demo_curves
@@ -225,3 +225,35 @@ def test_what_is_missing_is_said_in_the_report(runs: Runs, tmp_path: Path) -> No
     missing = runs.add("alibi", {PLAIN: CURVE}, status="running")
     write_report([done, missing], tmp_path / "out")
     assert f"{missing.name}: not evaluated" in (tmp_path / "out" / "lengths.md").read_text()
+
+
+def test_an_option_that_came_later_makes_no_other_configuration() -> None:
+    """Manifests of one configuration from before and after an option was there."""
+    before = {
+        "posenc": {"name": "alibi"},
+        "model": {"d_model": 64},
+        "train": {"seq_len": 64, "lr": 0.1, "device": "cpu"},
+        "optimizer": {"name": "adamw"},
+        "data": {"name": "sotu"},
+        "seed": 0,
+        "name": "demo",
+    }
+    after = {
+        **before,
+        "posenc": {"name": "alibi", "bias_max": 8.0},
+        "model": {"d_model": 64, "qk_norm": False},
+        "seed": 3,
+        "name": "else",
+    }
+    assert model_hash(before) == model_hash(after)
+    for group, options in (
+        ("posenc", {"name": "alibi", "bias_max": 16.0}),
+        ("posenc", {"name": "t5"}),
+        ("model", {"d_model": 64, "qk_norm": True}),
+        ("train", {"seq_len": 64, "lr": 0.2, "device": "cpu"}),
+        ("optimizer", {"name": "muon"}),
+        ("data", {"name": "code"}),
+    ):
+        assert model_hash({**before, group: options}) != model_hash(before), options
+    strange = [{**before, "posenc": {"name": "nowhere_to_be_found", "x": x}} for x in (1, 2)]
+    assert len({model_hash(one) for one in strange}) == 2

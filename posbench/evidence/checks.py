@@ -1,14 +1,14 @@
 """Checks of claims that compare losses: named, general functions of selections, which are data.
 
 Each takes the evidence and the arguments of an entry of claims.yaml and returns an Effect that is
-positive in the direction its docstring says; `level` is that of the interval. NotYet where runs or
-rows are missing. Checks that choose, and those of exact facts: `choices` and `facts`.
+positive in the direction its docstring says; `levels` are those of the ends of its interval. NotYet
+where runs or rows are missing. Checks that choose, and those of exact facts: `choices` and `facts`.
 """
 
 import math
 from collections.abc import Sequence
 
-from posbench.evidence.effect import Effect, NotYet, least
+from posbench.evidence.effect import EVEN, Effect, Levels, NotYet, least, together
 from posbench.evidence.select import Selection, Source, effect_of, paired, select
 
 #: units of a loss: as it is, or divided by what context is worth inside L
@@ -21,7 +21,7 @@ def difference(
     worse: Selection,
     measure: str = "nll",
     unit: str = NATS,
-    level: float = 0.95,
+    levels: Levels = EVEN,
 ) -> Effect:
     """How much lower the loss (or higher the accuracy) of `better` is, paired by document and seed.
 
@@ -31,8 +31,8 @@ def difference(
     sides = [select(source, one, measure) for one in (better, worse)]
     good, bad = paired(sides)
     if measure == "accuracy":
-        return effect_of(good - bad, sides, level, measure)
-    found = effect_of(bad - good, sides, level, NATS)
+        return effect_of(good - bad, sides, levels, measure)
+    found = effect_of(bad - good, sides, levels, NATS)
     if unit != B:
         return found
     b = next((side.b for side in reversed(sides) if math.isfinite(side.b)), math.nan)
@@ -41,29 +41,28 @@ def difference(
     return found.times(1 / b, B)
 
 
-def value(source: Source, row: Selection, measure: str = "accuracy", level: float = 0.95) -> Effect:
+def value(
+    source: Source, row: Selection, measure: str = "accuracy", levels: Levels = EVEN
+) -> Effect:
     """The accuracy (or the loss) itself."""
     side = select(source, row, measure)
     unit = NATS if measure == "nll" else measure
-    return effect_of(paired([side])[0], [side], level, unit)
+    return effect_of(paired([side])[0], [side], levels, unit)
 
 
-def ratio(source: Source, above: Selection, below: Selection, level: float = 0.95) -> Effect:
+def ratio(source: Source, above: Selection, below: Selection, levels: Levels = EVEN) -> Effect:
     """Perplexity of `above` over that of `below`: exp of the mean difference and of its ends."""
-    found = difference(source, below, above, level=level)
+    found = difference(source, below, above, levels=levels)
     return found.mapped(lambda x: math.exp(x) if x < 700 else math.inf, "times")
 
 
 def ordering(
-    source: Source, order: Sequence[Selection], measure: str = "nll", level: float = 0.95
+    source: Source, order: Sequence[Selection], measure: str = "nll", levels: Levels = EVEN
 ) -> Effect:
-    """The weakest link of a row of selections: by how much each is better than the next.
-
-    The intervals of the links hold together (Bonferroni).
-    """
-    share = 1 - (1 - level) / (len(order) - 1)
+    """The weakest link of a row of selections: by how much each is better than the next."""
+    own = together(levels, len(order) - 1)
     links = zip(order, order[1:], strict=False)
-    return least([difference(source, a, b, measure, level=share) for a, b in links])
+    return least([difference(source, a, b, measure, levels=own) for a, b in links])
 
 
 def best(
@@ -71,11 +70,11 @@ def best(
     first: Selection,
     others: Sequence[Selection],
     measure: str = "nll",
-    level: float = 0.95,
+    levels: Levels = EVEN,
 ) -> Effect:
-    """By how much `first` is better than the best of the others; intervals as in `ordering`."""
-    share = 1 - (1 - level) / len(others)
-    return least([difference(source, first, other, measure, level=share) for other in others])
+    """By how much `first` is better than the best of the others."""
+    own = together(levels, len(others))
+    return least([difference(source, first, other, measure, levels=own) for other in others])
 
 
 def jump(
@@ -83,7 +82,7 @@ def jump(
     smooth: Selection,
     rough: Selection,
     ratios: Sequence[float],
-    level: float = 0.95,
+    levels: Levels = EVEN,
 ) -> Effect:
     """Largest rise between neighbouring lengths: that of `rough` less that of `smooth`.
 
@@ -96,4 +95,4 @@ def jump(
     for losses in (arrays[: len(ratios)], arrays[len(ratios) :]):
         rises = [after - before for before, after in zip(losses, losses[1:], strict=False)]
         steps.append(max(rises, key=lambda rise: float(rise.mean())))
-    return effect_of(steps[1] - steps[0], every, level, NATS)
+    return effect_of(steps[1] - steps[0], every, levels, NATS)

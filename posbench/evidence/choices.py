@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from posbench.evidence.checks import NATS
-from posbench.evidence.effect import Effect, Floats, over_seeds
+from posbench.evidence.effect import EVEN, Effect, Floats, Levels, over_seeds
 from posbench.evidence.select import Selection, Source, about, effect_of, paired, select
 
 
@@ -18,7 +18,7 @@ def argmin(
     written: Sequence[str],
     reference: float,
     below: bool = False,
-    level: float = 0.95,
+    levels: Levels = EVEN,
 ) -> Effect:
     """log2 of the grid value with the least loss over `reference`, one choice a seed.
 
@@ -26,14 +26,16 @@ def argmin(
     way (in log2) to its neighbours, without bound at the ends of the grid; the interval runs from
     that of the lower bounds to that of the upper ones. `below`: claimed to lie below the reference.
     """
+    if below:
+        levels = levels[::-1]  # the ends change places
     sides = [select(source, {**row, key: word}) for word in written]
     chosen = np.stack([x.mean(0) for x in paired(sides)]).argmin(0)
     logs = np.log2(np.asarray(grid, dtype=np.float64) / reference)
     cuts = np.concatenate(([-np.inf], (logs[1:] + logs[:-1]) / 2, [np.inf]))
-    mean, _, _, detectable = over_seeds(logs[chosen], level)
+    mean, _, _, detectable = over_seeds(logs[chosen], levels)
     low, high = cuts[chosen], cuts[chosen + 1]
-    lo = over_seeds(low, level)[1] if np.isfinite(low).all() else -math.inf
-    hi = over_seeds(high, level)[2] if np.isfinite(high).all() else math.inf
+    lo = over_seeds(low, levels)[1] if np.isfinite(low).all() else -math.inf
+    hi = over_seeds(high, levels)[2] if np.isfinite(high).all() else math.inf
     found = Effect(
         mean,
         lo,
@@ -48,7 +50,7 @@ def argmin(
 
 
 def tax(
-    source: Source, default: Selection, grid: Sequence[Selection], level: float = 0.95
+    source: Source, default: Selection, grid: Sequence[Selection], levels: Levels = EVEN
 ) -> Effect:
     """Loss of the best of a grid less that of `default`: negative where the default costs.
 
@@ -62,7 +64,7 @@ def tax(
     for part in (even, ~even):
         chosen = others[int(np.argmin([other[~part].mean() for other in others]))]
         x[part] = chosen[part] - own[part]
-    return effect_of(x, sides, level, NATS)
+    return effect_of(x, sides, levels, NATS)
 
 
 def agreement(
@@ -70,7 +72,7 @@ def agreement(
     order: Sequence[Selection],
     over: Sequence[Selection],
     measure: str = "accuracy",
-    level: float = 0.95,
+    levels: Levels = EVEN,
 ) -> Effect:
     """Kendall's tau between the claimed order, best first, and the measured one.
 
@@ -81,7 +83,7 @@ def agreement(
     seeds = sorted(set.intersection(*(set(side.values.columns) for side in every)))
     taus = [_tau([side.values[seeds].mean().to_numpy() for side in sides]) for sides in cases]
     values = np.mean(taus, axis=0) * (1 if measure == "accuracy" else -1)
-    mean, low, high, detectable = over_seeds(values, level)
+    mean, low, high, detectable = over_seeds(values, levels)
     return Effect(mean, low, high, len(seeds), detectable, "tau", **about(every))
 
 

@@ -9,8 +9,9 @@ and what it takes:
     same       between -`smallest` and it         beyond one of the two
     always     the share is 1                     it is not
 
-Anything else is undecided. `every`: one case for each of its parts, all of which must hold; one
-that is contradicted is enough to contradict. `agree`: the same again under each of its parts, and
+Anything else is undecided. Intervals are at 95 %. `every`: one case for each of its parts, all of
+which must hold, each at 95 %; one that is contradicted is enough to contradict, at a level at which
+all hold together (Bonferroni). `agree`: the same again under each of its parts, and
 without the same word under all of them it is undecided. A part joins the selections of the check
 (see posbench.evidence.select), which have `in`, the experiments of the entry, and `where`, what
 they have in common.

@@ -3,19 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from posbench.data.targets import DOCUMENTS
 from posbench.evaluate.references import STAMP
 from posbench.evidence.claims import ALWAYS, CHECKS, SAME, Claim
-from posbench.evidence.effect import Effect, NotYet
+from posbench.evidence.effect import EVEN, Effect, NotYet, together
 from posbench.evidence.select import Source
 
 HOLDS, CONTRADICTED, UNDECIDED = "holds", "contradicted", "undecided"
 UNTESTABLE = "not testable here"
 #: the tier of runs that may decide
 TIER = "evidence"
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,23 @@ def _said(case: Case) -> str:
 
 
 def _under(claim: Claim, source: Source, part: Mapping[str, Any]) -> list[Case]:
-    """The cases of a claim under one part of `agree`, their intervals at a level for all."""
+    """The cases of a claim under one part of `agree`.
+
+    All have to hold, each at the plain level; any of them may contradict, at a level for all.
+    """
     cases = claim.cases(part)
-    level = 1 - (1 - LEVEL) / len(cases)
+    each = together(EVEN, len(cases))
     found = []
     for label, arguments in cases:
+        check = partial(CHECKS[claim.check], source, **arguments)
         try:
-            effect = CHECKS[claim.check](source, **arguments, level=level)
+            effect = check(levels=EVEN if claim.claimed == SAME else each)
+            case = _case(claim, label, effect)
+            if claim.claimed == SAME and case.verdict != HOLDS:
+                case = _case(claim, label, check(levels=(each[1], each[1])))
         except NotYet as reason:
-            found.append(Case(label, UNDECIDED, str(reason)))
-            continue
-        found.append(_case(claim, label, effect))
+            case = Case(label, UNDECIDED, str(reason))
+        found.append(case)
     return found
 
 

@@ -12,6 +12,9 @@ from posbench.evaluate.statistics import two_way_interval
 from posbench.evaluate.verdicts import POWER
 
 Floats = npt.NDArray[np.float64]
+#: of the lower and of the upper end of an interval: an end is that of an interval at its level
+Levels = tuple[float, float]
+EVEN: Levels = (0.95, 0.95)
 
 
 class NotYet(Exception):
@@ -56,34 +59,43 @@ class Effect:
         return replace(found, lo=found.hi, hi=found.lo, detectable=-found.detectable)
 
 
-def measured(x: Floats, level: float = 0.95) -> tuple[float, float, float, float]:
+def measured(x: Floats, levels: Levels = EVEN) -> tuple[float, float, float, float]:
     """(mean, low, high, detectable) of paired differences [documents, seeds].
 
-    detectable = the half widths of the interval and of one at 60 %, that is (t((1 + level) / 2) +
-    t(0.8)) standard errors with the same degrees of freedom.
+    detectable = how far the lower end and that of an interval at 60 % are from the mean, that is
+    (t((1 + level) / 2) + t(0.8)) standard errors with the same degrees of freedom.
     """
-    mean, low, high = two_way_interval(x, level)
-    _, least_low, least_high = two_way_interval(x, 2 * POWER - 1)
-    return mean, low, high, (high - low + least_high - least_low) / 2
+    mean, low, _ = two_way_interval(x, levels[0])
+    high = two_way_interval(x, levels[1])[2]
+    return mean, low, high, mean - low + mean - two_way_interval(x, 2 * POWER - 1)[1]
 
 
-def over_seeds(values: npt.ArrayLike, level: float = 0.95) -> tuple[float, float, float, float]:
+def over_seeds(values: npt.ArrayLike, levels: Levels = EVEN) -> tuple[float, float, float, float]:
     """As `measured`, of one number a seed."""
-    return measured(np.asarray(values, dtype=np.float64)[:, None], level)
+    return measured(np.asarray(values, dtype=np.float64)[:, None], levels)
+
+
+def together(levels: Levels, n: int) -> Levels:
+    """Levels of each of n effects, so that their `least` has an interval at `levels`.
+
+    The lower ends need no correction: the smallest of them is above the smallest true effect only
+    where that effect's own is. An upper end below it may be any of the n (Bonferroni).
+    """
+    return levels[0], 1 - (1 - levels[1]) / n
 
 
 def least(effects: Sequence[Effect]) -> Effect:
-    """The smallest of several effects whose intervals hold together.
+    """The smallest of several effects, measured at levels that are `together`.
 
-    Its own runs between the smallest lower end and the smallest upper end. Seeds and documents are
-    the fewest that one of them has.
+    Its interval runs between the smallest lower end and the smallest upper end. Seeds and documents
+    are the fewest that one of them has.
     """
 
     def fewest(name: str) -> int | None:
         counts = [getattr(e, name) for e in effects if getattr(e, name) is not None]
         return min(counts, default=None)
 
-    together: dict[str, Any] = {
+    words: dict[str, Any] = {
         name: tuple(dict.fromkeys(word for e in effects for word in getattr(e, name)))
         for name in ("below", "tiers", "untuned")
     }
@@ -93,5 +105,5 @@ def least(effects: Sequence[Effect]) -> Effect:
         hi=float(np.min([e.hi for e in effects])),
         n_seeds=fewest("n_seeds"),
         n_docs=fewest("n_docs"),
-        **together,
+        **words,
     )

@@ -9,12 +9,12 @@ import numpy as np
 from posbench.bench.result import COMPILED, Result
 from posbench.bench.statistics import median, median_interval
 from posbench.errors import ConfigError
-from posbench.evidence.effect import Effect, NotYet, over_seeds
+from posbench.evidence.effect import EVEN, Effect, Levels, NotYet, over_seeds
 from posbench.evidence.select import Selection, Source, about, fits, named, paired, rows_of, select
 from posbench.report.extension import reached
 
 
-def identical(source: Source, one: Selection, other: Selection, level: float = 0.95) -> Effect:
+def identical(source: Source, one: Selection, other: Selection, levels: Levels = EVEN) -> Effect:
     """Share of documents and seeds whose losses are equal to the last bit."""
     sides = [select(source, selection) for selection in (one, other)]
     a, b = paired(sides)
@@ -28,7 +28,7 @@ def identical(source: Source, one: Selection, other: Selection, level: float = 0
     )
 
 
-def refused(source: Source, row: Selection, status: str, level: float = 0.95) -> Effect:
+def refused(source: Source, row: Selection, status: str, levels: Levels = EVEN) -> Effect:
     """Share of seeds in which the row was refused with this status."""
     rows, _ = rows_of(source, row)
     share = float((rows["status"] == status).mean())
@@ -36,7 +36,7 @@ def refused(source: Source, row: Selection, status: str, level: float = 0.95) ->
 
 
 def step_time(
-    source: Source, file: str, slow: str, fast: str, mode: str = COMPILED, level: float = 0.95
+    source: Source, file: str, slow: str, fast: str, mode: str = COMPILED, levels: Levels = EVEN
 ) -> Effect:
     """Time of a training step of the preset `slow` over that of `fast`, from `posbench bench`.
 
@@ -50,7 +50,9 @@ def step_time(
     if len(samples) < 2 or len(samples[0]) != len(samples[1]):
         raise NotYet(f"{file} has no steps of {slow} and {fast} in the same rounds ({mode})")
     quotients = [a / b for a, b in zip(*samples, strict=True)]
-    low, high = median_interval(quotients, level) if len(quotients) > 1 else (math.nan, math.nan)
+    low, high = math.nan, math.nan
+    if len(quotients) > 1:
+        low, high = (median_interval(quotients, level)[i] for i, level in enumerate(levels))
     return Effect(median(quotients), low, high, unit="times", note=f"{len(quotients)} rounds")
 
 
@@ -59,7 +61,7 @@ def steps_until(
     sooner: Selection,
     later: Selection | None = None,
     limit: float | None = None,
-    level: float = 0.95,
+    levels: Levels = EVEN,
 ) -> Effect:
     """Steps of fine-tuning until the loss at the target is no more than the base run's crop to L.
 
@@ -83,7 +85,7 @@ def steps_until(
     note = f"there after {_steps(first)} steps"
     if second:
         note += f"; {named(later or {})}: {_steps(second)}"
-    mean, low, high, detectable = over_seeds(differences, level)
+    mean, low, high, detectable = over_seeds(differences, levels)
     if not all(there for _, there in second.values()):
         high = math.inf
     tiers = {m["tier"] for one in (sooner, later) if one for m in _manifests(source, one)}

@@ -15,7 +15,7 @@ import pandas as pd
 
 from posbench.errors import ConfigError
 from posbench.evaluate.references import STAMP
-from posbench.evidence.effect import Effect, Floats, NotYet, measured
+from posbench.evidence.effect import Effect, Floats, Levels, NotYet, measured
 
 Selection = Mapping[str, Any]
 CROP, WHERE = "crop", "in"
@@ -188,7 +188,7 @@ def about(sides: Sequence[Selected]) -> dict[str, Any]:
     }
 
 
-def effect_of(x: Floats, sides: Sequence[Selected], level: float, unit: str) -> Effect:
+def effect_of(x: Floats, sides: Sequence[Selected], levels: Levels, unit: str) -> Effect:
     """The mean of paired differences [documents, seeds]."""
-    mean, low, high, detectable = measured(x, level)
+    mean, low, high, detectable = measured(x, levels)
     return Effect(mean, low, high, x.shape[1], detectable, unit, x.shape[0], **about(sides))

@@ -23,6 +23,7 @@ import pandas as pd
 import pytest
 
 from posbench.evaluate import statistics
+from posbench.evidence.effect import EVEN, measured, together
 from posbench.report import compare
 
 REPEATS = 1000
@@ -79,6 +80,24 @@ def test_intervals_that_hold_together_cover_each_at_its_level(name: str, cases: 
     for seeds in (3, 5):
         parts = [drawn(SIZES[name], seeds, TRUTH, start) for start in (20, 21, 22)]
         assert covered(np.concatenate(parts), TRUTH, level) >= level - 0.005
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("name", SIZES)
+def test_claims_of_several_cases_are_seldom_decided_wrongly(name: str, seeds: int) -> None:
+    """All cases have to hold, each at 95 %; any may contradict, at the level for all."""
+    bound, cases = 0.01, 6
+    levels = together(EVEN, cases)
+    found = [
+        np.array([measured(one, levels)[1:3] for one in drawn(SIZES[name], seeds, bound, start)])
+        for start in range(30, 30 + cases)
+    ]
+    low, high = np.stack(found).transpose(2, 1, 0)  # [repeats, cases] each
+    # worst for `holds`: one case at the bound, whichever, and the others far above it
+    assert (low > bound).mean() <= 0.04
+    assert (low.min(1) > bound).mean() <= 0.001
+    # worst for `contradicted`: all at the bound
+    assert (high < bound).any(1).mean() <= 0.05
 
 
 @pytest.mark.parametrize("name", SIZES)

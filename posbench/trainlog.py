@@ -4,10 +4,13 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posbench.errors import RunError
 from posbench.files import write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class JsonLines:
@@ -44,6 +47,12 @@ def read(path: Path) -> list[dict[str, Any]]:
     if not all(isinstance(line, dict) for line in found):
         raise RunError(f"{path} is damaged: a line is not a JSON object")
     return found
+
+
+def reached(log: "pd.DataFrame") -> int | None:
+    """The first logged step of a fine-tuning with a loss at the target at most the aim."""
+    there = log[log["target_loss"].astype("float64") <= log["aim"].astype("float64")]
+    return None if there.empty else int(there["step"].min())
 
 
 def _step_of(line: str) -> float:

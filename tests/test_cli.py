@@ -1,6 +1,7 @@
 """The commands seen from outside: answers at once, and every bad input is one clear line.
 
-One file: the list of bad settings, a third of it, is one table.
+Over 320 lines and not split: the list of bad settings, a third of it, is one table, which the tests
+around it read.
 """
 
 import json

@@ -34,8 +34,8 @@ def read(path: Path) -> dict[Key, Cell]:
     cells: dict[Key, Cell] = {}
     if not path.is_file():
         return cells
-    good = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    good, found = [], path.read_text(encoding="utf-8")
+    for text in found.splitlines():
         try:
             stored = json.loads(text)
             blocks = [Block(**b) for b in stored["cell"]["blocks"]]
@@ -49,7 +49,8 @@ def read(path: Path) -> dict[Key, Cell]:
         except (ValueError, KeyError, TypeError):
             break
         good.append(f"{text}\n")
-    write_atomic(path, "".join(good))
+    if found != "".join(good):
+        write_atomic(path, "".join(good))
     return cells
 
 

@@ -11,7 +11,7 @@ from posbench.bench.statistics import median, median_interval
 from posbench.errors import ConfigError
 from posbench.evidence.effect import EVEN, Effect, Levels, NotYet, over_seeds
 from posbench.evidence.select import Selection, Source, about, fits, named, paired, rows_of, select
-from posbench.report.extension import reached
+from posbench.trainlog import reached
 
 
 def identical(source: Source, one: Selection, other: Selection, levels: Levels = EVEN) -> Effect:

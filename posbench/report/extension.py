@@ -21,6 +21,7 @@ from posbench.report.judged import pipe
 from posbench.report.style import RESCALINGS, Style, rescale_style, scheme_style
 from posbench.runs import Run
 from posbench.train import LOG
+from posbench.trainlog import reached
 from posbench.trainlog import read as read_log
 
 #: columns of extension.csv: one line per run and logged step
@@ -138,12 +139,6 @@ def _style(method: str) -> Style:
 def _mean(values: pd.Series) -> float:
     """nan where a value is missing."""
     return float(values.astype("float64").mean(skipna=False))
-
-
-def reached(log: pd.DataFrame) -> int | None:
-    """The first logged step of a run with a loss at the target at most the aim."""
-    there = log[log["target_loss"].astype("float64") <= log["aim"].astype("float64")]
-    return None if there.empty else int(there["step"].min())
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -140,7 +140,7 @@ def test_refused_options():
         stack("pi", "logn", pi={"fator": 8})
     with pytest.raises(ConfigError, match=r"rescale.options.pi=8: write {option: value}"):
         stack("pi", "logn", pi=8)
-    with pytest.raises(ConfigError, match=r"rescale.options.yarn.alpha=x: Value 'x' of type"):
+    with pytest.raises(ConfigError, match=r"rescale.options.yarn.alpha=x: 'x' is not a number"):
         stack("yarn", "logn", yarn={"alpha": "x"})
     with pytest.raises(ConfigError, match=r"rescale.factor=0.5: must be at least 1"):
         stack("pi", "logn", pi={"factor": 0.5})

@@ -84,7 +84,7 @@ def attend(
         kernel = _chunks if needs - {"pair_bias", "visible"} else _masked
         return kernel(encoding, q, k, v, q_pos, k_pos, ctx)
     q, k = encoding.rotate(q, k, q_pos, k_pos, ctx)
-    return _fused(encoding, _scaled(encoding, q, q_pos, ctx), k, v, k.shape[2], ctx)
+    return _fused(encoding, _scaled(encoding, q, q_pos, k_pos, ctx), k, v, k.shape[2], ctx)
 
 
 def _fused(
@@ -106,9 +106,11 @@ def _fused(
     return kernel(q, k, values, bias, ctx, factor).to(v.dtype)
 
 
-def _scaled(encoding: "PositionalEncoding", q: Tensor, q_pos: Tensor, ctx: "Context") -> Tensor:
+def _scaled(
+    encoding: "PositionalEncoding", q: Tensor, q_pos: Tensor, k_pos: Tensor, ctx: "Context"
+) -> Tensor:
     """Queries times the encoding's factor on the scores."""
-    scale = encoding.logit_scale(q_pos, ctx)
+    scale = encoding.logit_scale(q_pos, k_pos, ctx)
     if isinstance(scale, Tensor):
         return q * scale[..., None].to(q.dtype)
     return q if scale is None else q * scale
@@ -252,7 +254,7 @@ def _turned_in_chunks(
         if len(regions) > 1 or regions[0].where is not None:
             return None
         turned = encoding.rotate(q[:, :, part], k[:, :, :end], *regions[0][:2], ctx.alone())
-        asking = _scaled(encoding, turned[0], at[0], ctx)
+        asking = _scaled(encoding, turned[0], *at, ctx)
         out.append(_fused(encoding, asking, turned[1], v[:, :, :end], keys, ctx))
     return torch.cat(out, dim=2)
 
@@ -291,7 +293,7 @@ def _keyed(
     turned = encoding.rotate(q.to(kind), k.to(kind), q_pos, k_pos, ctx)
     if turned[0].shape[3] != v.shape[3]:  # the kernel wants one width
         return _chunks(encoding, q, k, v, q_pos, k_pos, ctx)
-    q = _scaled(encoding, turned[0], q_pos, ctx)
+    q = _scaled(encoding, turned[0], q_pos, k_pos, ctx)
     q, k, values = _dense(q), _dense(turned[1]), _dense(v.to(kind))
     by_key = encoding.key_bias(k_pos, ctx).expand(q.shape[0], q.shape[1], -1).contiguous()
     rows, keys = q.shape[2], k.shape[2]
@@ -342,7 +344,7 @@ def _masked(
     rows, keys = q.shape[2], k.shape[2]
     kind = torch.promote_types(q.dtype, torch.float32)
     q, k = encoding.rotate(q.to(kind), k.to(kind), q_pos, k_pos, ctx)
-    q, values = _scaled(encoding, q, q_pos, ctx), v.to(kind)
+    q, values = _scaled(encoding, q, q_pos, k_pos, ctx), v.to(kind)
     chunk = max(1, CHUNK_SCORES // (keys * q_pos.shape[0] * q.shape[1]))
     out = []
     for start in range(0, rows, chunk):
@@ -452,7 +454,7 @@ def _products(
     factor = raw[0].shape[3] ** -0.5
 
     def product(q: Tensor, k: Tensor) -> Tensor:
-        return _scaled(encoding, q, at[0], ctx) @ k.transpose(-1, -2) * factor
+        return _scaled(encoding, q, *at, ctx) @ k.transpose(-1, -2) * factor
 
     if "relative_position" not in encoding.hooks:
         return product(*turned)

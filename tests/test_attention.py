@@ -56,7 +56,7 @@ def qkv(rows: int, keys: int, batch: int = 2) -> tuple[torch.Tensor, ...]:
 
 
 def scalar(encoding: PositionalEncoding, q_pos: torch.Tensor) -> float:
-    scale = encoding.logit_scale(q_pos, Context(True))
+    scale = encoding.logit_scale(q_pos, q_pos, Context(True))
     return 1.0 if scale is None else float(scale)
 
 
@@ -262,7 +262,7 @@ class PerQueryScale(PositionalEncoding):
 
     name = "per_query_scale"
 
-    def logit_scale(self, q_pos, ctx):
+    def logit_scale(self, q_pos, k_pos, ctx):
         return (q_pos[:, None, :, 0] + 2).double().log()
 
 

@@ -39,7 +39,7 @@ def _values(layer: Layer, pos: Tensor, dtype: torch.dtype) -> list[tuple[str, Te
         found.append(("distance_bias", encoding.distance_bias(pos[0, :, 0], ctx)))
     if "pair_bias" in hooks:
         found.append(("pair_bias", encoding.pair_bias(pos, pos, ctx)))
-    scale = encoding.logit_scale(pos, ctx)
+    scale = encoding.logit_scale(pos, pos, ctx)
     if isinstance(scale, Tensor):
         found.append(("logit_scale", scale))
     return found

@@ -99,7 +99,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class Tied:
-    """A hyper-parameter that follows the training length: what the paper has and what is used."""
+    """A hyper-parameter that papers choose for their training length: theirs, and what is used."""
 
     option: str
     paper: str
@@ -164,6 +164,8 @@ class PositionalEncoding(nn.Module):
     per_layer: bool = False
     #: biases fall with the distance, whatever the parameters
     monotone: bool = False
+    #: most keys that `visible` leaves a query; None = no bound
+    most_keys: int | None = None
     #: torch.compile takes it, in seconds rather than minutes
     compilable: bool = True
     #: numbers of position axes it understands; where it does not understand those of the data but
@@ -218,7 +220,7 @@ class PositionalEncoding(nn.Module):
         return self
 
     def tied(self) -> list[Tied]:
-        """Hyper-parameters that follow the training length."""
+        """Hyper-parameters to be chosen for the training length, given or not."""
         return []
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
@@ -302,8 +304,11 @@ class PositionalEncoding(nn.Module):
         """Mask [B or 1, H or 1, Tq, Tk], on top of causality and the layer's window."""
         raise NotImplementedError
 
-    def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | Tensor | None:
-        """Factor on q . k: a number, or one per query [B or 1, H or 1, Tq]; None = 1."""
+    def logit_scale(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> float | Tensor | None:
+        """Factor on q . k: a number, or one per query [B or 1, H or 1, Tq]; None = 1.
+
+        The queries are the last of the keys.
+        """
         return None
 
     def normalise(

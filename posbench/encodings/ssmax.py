@@ -17,15 +17,14 @@ from posbench.settings import Geometry
 class SSMax(PositionalEncoding):
     """Scores times s ln(n) for the n keys that a query sees, s learned (Nakanishi 2025).
 
-    n is the position + 1, or the layer's window where that is less. One s for every head and layer,
-    1/sqrt(K) stays. arXiv:2501.19399. It has no other position
-    signal: combine it, as in posenc=stack posenc.parts=[rope,ssmax].
+    Tokens are counted, whatever their positions; a layer's window bounds n. One s for every head
+    and layer, 1/sqrt(K) stays. arXiv:2501.19399. It has no other position signal: combine it, as in
+    posenc=stack posenc.parts=[rope,ssmax].
     """
 
     family = "temperature"
     paper = "arXiv:2501.19399"
     learnable = True
-    shift_invariant = False
 
     @dataclass
     class Config:
@@ -45,8 +44,8 @@ class SSMax(PositionalEncoding):
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         parameter.fill_(self.config.initial)
 
-    def logit_scale(self, q_pos: Tensor, ctx: Context) -> Tensor:
-        return self.scale[ctx.layer][None, :, None] * visible_keys(q_pos, ctx).log()
+    def logit_scale(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:
+        return self.scale[ctx.layer][None, :, None] * visible_keys(q_pos, k_pos, ctx).log()
 
 
 @torch.no_grad()

@@ -148,10 +148,12 @@ class Stack(Combined):
             seen = seen & part.visible(q_pos, k_pos, ctx.part(name))
         return seen
 
-    def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | Tensor | None:
+    def logit_scale(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> float | Tensor | None:
+        bounds = [n for n in (ctx.window, *(p.most_keys for p in self.members)) if n is not None]
+        ctx = ctx.at(ctx.layer, min(bounds, default=None), ctx.prepared)
         total: float | Tensor | None = None
         for name, part in self.having("logit_scale"):
-            scale = part.logit_scale(q_pos, ctx.part(name))
+            scale = part.logit_scale(q_pos, k_pos, ctx.part(name))
             if scale is not None:
                 total = scale if total is None else total * scale
         return total

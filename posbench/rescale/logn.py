@@ -1,4 +1,4 @@
-"""A temperature that follows the position, on a model trained without it."""
+"""A temperature that follows the number of keys, on a model trained without it."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from posbench.rescale.base import Rescale, refuse_coordinates
 
 @register
 class LogNRescale(Rescale):
-    """Scores times max(1, ln(i + 1) / ln L) at position i, on any trained scheme.
+    """Scores times max(1, ln(n) / ln L) for the n keys that a query sees, on any trained scheme.
 
-    Su 2021, kexue.fm/archives/8823, in the form that leaves positions up to L alone. Any length.
+    Su 2021, kexue.fm/archives/8823, in the form that leaves the first L tokens alone. Any length.
     """
 
     family = "temperature"

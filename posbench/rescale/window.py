@@ -60,6 +60,7 @@ class Visible(PositionalEncoding):
     def __init__(self, inner: PositionalEncoding, window: int, sinks: int):
         super().__init__(None, inner.geometry)
         self.window, self.sinks = window, sinks
+        self.most_keys = window + sinks
 
     def visible(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> Tensor:
         keys = torch.arange(k_pos.shape[1], device=k_pos.device)

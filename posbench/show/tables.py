@@ -163,11 +163,13 @@ class Layer:
         """Factor on q . k by position of the query; by head too, where heads differ."""
         if not self.has("logit_scale"):
             return None
-        pos = self.row(positions)
-        scale = self.scheme.logit_scale(pos, self.context(pos))
+        pos = self.row(range(max(positions) + 1))
+        scale = self.scheme.logit_scale(pos, pos, self.context(pos))
         if scale is None:
             return None
         values = torch.as_tensor(scale, dtype=self.kind)
+        if values.ndim:
+            values = values[..., positions]
         if isinstance(scale, Tensor) and not written_out(self.scheme, Context(True)):
             values = values.to(self.dtype)  # there the queries keep their own type
         values = values.expand(1, values.shape[-2] if values.ndim > 1 else 1, len(positions))[0]

@@ -126,7 +126,7 @@ FAULTS = {
     ("steps", "posenc"): (
         "NoPositions",
         "def prepare(self, x, pos, ctx): return x.mean()\n"
-        "def logit_scale(self, q_pos, ctx): return float(ctx.prepared)",
+        "def logit_scale(self, q_pos, k_pos, ctx): return float(ctx.prepared)",
     ),
     ("weights", "posenc"): (
         "NoPositions",

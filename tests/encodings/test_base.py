@@ -17,7 +17,7 @@ def test_the_base_class_is_nope():
         assert encoding.embed(v, pos) is v
         assert encoding.prepare(v, pos, ctx) is None
         assert encoding.relative_position(pos, pos, ctx) is None
-        assert encoding.logit_scale(pos, ctx) is None
+        assert encoding.logit_scale(pos, pos, ctx) is None
         assert encoding.content_bias(q, q, k, q > 0, pos, pos, ctx) is q
         assert encoding.max_length is None
         assert encoding.for_layer(3) == (encoding, 3)

@@ -182,11 +182,11 @@ def test_one_scheme_everywhere_is_that_scheme():
 def test_label_and_properties():
     encoding = scheme("layers", shape(32, 4), pattern=["rope", "none+logn"])
     assert encoding.label == "rope-none+logn"
-    assert not encoding.shift_invariant and encoding.needs_train_length
+    assert encoding.shift_invariant and encoding.needs_train_length
     assert encoding.max_length is None
     own, index = encoding.for_layer(1)
     assert (own.label, index) == ("none+logn", 0)
-    scale = own.logit_scale(torch.tensor([[[39]]]), Context(True))
+    scale = own.logit_scale(torch.tensor([[[39]]]), torch.arange(40)[None, :, None], Context(True))
     assert scale.item() == pytest.approx(1)
 
 

@@ -50,7 +50,7 @@ def rope_fox_logn(layer):
     dot, bias = rotated(layer), faded(layer)
 
     def score(b, h, i, j):
-        scale = math.log(layer.at(b, i) + 1) / math.log(40)
+        scale = math.log(i + 1) / math.log(40)
         return dot(b, h, i, j) * scale + bias(b, h, i, j)
 
     return layer.loop(score)
@@ -60,7 +60,7 @@ def alibi_ssmax(layer):
     bias, s = sloped(layer), layer.encoding.parts["ssmax"].scale[layer.layer].double()
 
     def score(b, h, i, j):
-        return layer.dot(b, h, i, j) * s[h] * math.log(layer.at(b, i) + 1) + bias(b, h, i, j)
+        return layer.dot(b, h, i, j) * s[h] * math.log(i + 1) + bias(b, h, i, j)
 
     return layer.loop(score)
 
@@ -70,7 +70,7 @@ def logn_ssmax(layer):
     s = layer.encoding.parts["ssmax"].scale[layer.layer].double()
 
     def score(b, h, i, j):
-        count = math.log(layer.at(b, i) + 1)
+        count = math.log(i + 1)
         return layer.dot(b, h, i, j) * s[h] * count * count / math.log(40)
 
     return layer.loop(score)
@@ -235,8 +235,8 @@ def test_properties_follow_from_the_parts():
     assert both.learnable and both.shift_invariant and both.norm_preserving
     assert not both.needs_train_length
     scaled = stack("alibi", "logn")
-    assert not scaled.learnable and not scaled.shift_invariant
-    assert scaled.needs_train_length
+    assert not scaled.learnable and scaled.shift_invariant and scaled.needs_train_length
+    assert not stack("alibi", "sinusoidal").shift_invariant
     assert stack("learned", "rope").max_length == 40
     assert both.max_length is None
     tied = stack("shaw", "cope").tied()

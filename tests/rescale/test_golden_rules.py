@@ -142,8 +142,8 @@ def test_logn():
     numbers = golden("logn_rescale")
     length, at = numbers["train_length"], numbers["positions"]
     found = rule("logn").applied(rope(8, length), length, 4 * length)
-    pos = positions(1)[:, [0] * len(at)] + torch.tensor(at)[None, :, None]
-    scale = found.logit_scale(pos, Context(False))[0, 0]
+    keys = positions(max(at) + 1)
+    scale = found.logit_scale(keys, keys, Context(True))[0, 0, at]
     close(scale, numbers["factor"], rtol=1e-8, atol=0)
     assert scale.tolist() == pytest.approx(
         [max(1.0, math.log(i + 1) / math.log(length)) for i in at], rel=1e-12

@@ -93,9 +93,24 @@ def test_with_a_rescaling_both_act(sinks: int) -> None:
     both = rule("stack", parts=["window", "yarn"], options=options).applied(trained, L, 33)
     yarn = rule("yarn", factor=4).applied(trained, L, 33)
     q, k, v = (normal(1, 4, 33, 8, seed=s) for s in (1, 2, 3))
-    scaled = q * yarn.logit_scale(positions(33), Context(True))
+    scaled = q * yarn.logit_scale(positions(33), positions(33), Context(True))
     got = both.attend(q, k, v, positions(33), positions(33), Context(True))
     torch.testing.assert_close(got, slow(yarn, scaled, k, v, sinks), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sinks", [0, 4])
+@pytest.mark.parametrize("posenc", ["logn", "ssmax"])
+@torch.no_grad()
+def test_a_temperature_counts_the_keys_that_are_seen(posenc: str, sinks: int) -> None:
+    trained = scheme("stack", shape(32, 4, L), parts=["none", posenc]).double()
+    q, k, v = (normal(1, 4, 33, 8, seed=s) for s in (1, 2, 3))
+    seen = torch.arange(1.0, 34, dtype=torch.float64).clamp(max=L + sinks)
+    scale = seen.log() / (math.log(L) if posenc == "logn" else 1)
+    windowed = rule("window", sinks=sinks).applied(trained, L, 33)
+    got = windowed.attend(q, k, v, positions(33), positions(33), Context(True))
+    plain = scheme("none", shape(32, 4, L)).double()
+    wanted = slow(plain, q * scale[:, None], k, v, sinks)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-9)
 
 
 def test_refusals() -> None:

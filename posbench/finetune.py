@@ -1,6 +1,7 @@
 """Going on from a finished run: `posbench train init=RUN`.
 
-Whatever is not overridden is the base run's: they come into the composed config as one option of
+What is not overridden is the base run's, but for what does not change a result, such as the
+device: it comes into the composed config as one option of
 the config group `base_run`, made here. Weights, data and tokenizer are the base run's; the
 optimizer, the schedule and the count of steps begin anew, the batches go on where it stopped.
 """
@@ -56,11 +57,11 @@ def inherited(run: Run, given: Iterable[str]) -> dict[str, Any]:
     kept = {group: left[group] for group in _WHOLE if group in left and group not in given}
     # `model=small` or `optimizer=muon` is a file of settings, which those of the run would cover
     left = {key: value for key, value in left.items() if key not in (*_WHOLE, *given)}
-    span = model.build_sampler(config).span(config.train.seq_len)
+    trained = model.build_sampler(config).trained
     base = settings.BaseRun(
         weights_sha256=run.manifest["weights_sha256"],
         train_length=config.first_length,
-        span=before.span if before else span,
+        span=before.span if before else trained,
         steps=config.steps_before + config.train.steps,
         run_id=run.manifest["run_id"],
         preset=before.preset if before else config.preset,
@@ -210,7 +211,7 @@ def _check_target(config: RunConfig, data: Any) -> None:
     length = target(config)
     try:
         data.validation_windows((length,), 1)
-    except DataError:
+    except (DataError, ConfigError):
         raise ConfigError(
             f"train.target={length}: no validation document of data={config.data.name} holds "
             f"{length + 1} tokens; give a smaller one"

@@ -225,7 +225,7 @@ def build_posenc(config: RunConfig) -> PositionalEncoding:
     """The run's positional scheme; ConfigError where it does not fit the model."""
     sampler = build_sampler(config)
     cls = registry.get("posenc", config.posenc.name)
-    around = geometry(config, sampler.span(config.train.seq_len))
+    around = geometry(config, sampler.trained)
     axes, encoding = len(around.shape), made(cls, config.posenc, around)
     if axes not in encoding.axes and 1 not in encoding.axes:
         raise ConfigError(
@@ -236,6 +236,14 @@ def build_posenc(config: RunConfig) -> PositionalEncoding:
         raise ConfigError(
             f"positions={sampler.name} draws positions of one axis; use positions=standard with "
             f"posenc={encoding.name} on data={config.data.name}"
+        )
+    needed = sampler.span(config.train.seq_len)
+    known = encoding.on_a_grid or encoding.defined_for((needed,))
+    if config.base is None and not known:  # posbench.finetune has its own words
+        raise ConfigError(
+            f"positions={sampler.name}: a test of train.seq_len={config.train.seq_len} tokens "
+            f"reaches position {needed - 1}, and training gives posenc={encoding.label} "
+            f"{sampler.trained} positions from 0 on; begin the test sooner (positions.test_offset)"
         )
     if config.rescale is None:
         return encoding

@@ -149,8 +149,4 @@ class RopeOnAxes(OnAxes, Rope):
                 ladder = Ladder(theta, self.base, 2 * len(theta), own.length)
                 new[mine] = own.rule.frequencies(ladder, own.scale)[mine[rungs]]
         most = max(acting.values(), key=lambda own: own.scale)
-        return self.replace(
-            inv_freq=new,
-            logit_multiplier=self.logit_multiplier * most.rule.logit_multiplier(most.scale),
-            rotation_scale=self.rotation_scale * most.rule.rotation_scale(most.scale),
-        )
+        return self.retuned(new, most.rule, most.scale)

@@ -24,7 +24,6 @@ class CoPE(PositionalEncoding):
     family = "contextual bias"
     paper = "arXiv:2405.18719"
     learnable = True
-    needs_train_length = True
 
     @dataclass
     class Config:
@@ -40,6 +39,7 @@ class CoPE(PositionalEncoding):
             raise ConfigError(
                 f"posenc.max_positions={given}: a whole number of at least 2, or auto"
             )
+        self.needs_train_length = given == "auto"
         self.table = nn.Parameter(torch.empty(geometry.n_layers, count, geometry.head_dim))
 
     def tied(self) -> list[Tied]:

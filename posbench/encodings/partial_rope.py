@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from posbench.encodings.base import Context, PositionalEncoding, Reduction
+from posbench.encodings.base import Reduction
 from posbench.encodings.rope import Rope, powers
 from posbench.errors import ConfigError
 from posbench.registry import register
-from posbench.rescale.base import Rescale
 
 
 @register
@@ -45,15 +43,3 @@ class PartialRope(Rope):
                 "channels to turn: needs an even number of at least 2"
             )
         return powers(self.base, dim)
-
-    def cos_sin(self, pos: Tensor, dtype: torch.dtype, ctx: Context) -> tuple[Tensor, Tensor]:
-        cos, sin = super().cos_sin(pos, dtype, ctx)
-        return cos * self.rotation_scale, sin * self.rotation_scale
-
-    def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
-        besides = self.logit_multiplier / self.rotation_scale**2
-        return None if besides == 1.0 else besides
-
-    def rescaled(self, rule: Rescale, train_length: int, test_length: int) -> PositionalEncoding:
-        new = super().rescaled(rule, train_length, test_length)
-        return new.replace(norm_preserving=new.rotation_scale == 1.0)

@@ -78,6 +78,11 @@ class Rope(PositionalEncoding):
         #: factor on q . k, and what of it released code puts on cos and sin instead
         self.logit_multiplier, self.rotation_scale = 1.0, 1.0
 
+    @property
+    def partial(self) -> bool:
+        """Whether some channels of a head carry no position."""
+        return 2 * len(self.inv_freq) < self.geometry.head_dim
+
     def ladder(self) -> Tensor:
         """Frequencies [r/2] of the pairs among the first r channels; r = d unless overridden."""
         return powers(self.base, self.geometry.head_dim)
@@ -95,11 +100,13 @@ class Rope(PositionalEncoding):
     def cos_sin(self, pos: Tensor, dtype: torch.dtype, ctx: Context) -> tuple[Tensor, Tensor]:
         """cos and sin [B or 1, 1, T, r/2], once per pass; never below float32."""
         dtype = torch.promote_types(dtype, torch.float32)
+        size = self.rotation_scale if self.partial else 1.0
 
         def build() -> tuple[Tensor, Tensor, Any]:
             angle = self.angles(pos)[:, None]
+            cos, sin = (size * angle.cos()).to(dtype), (size * angle.sin()).to(dtype)
             # kept with the tables, so that no other object can get these ids
-            return angle.cos().to(dtype), angle.sin().to(dtype), (self, pos)
+            return cos, sin, (self, pos)
 
         cos, sin, _ = ctx.once(("rope", id(self), id(pos), dtype), build)
         return cos, sin
@@ -114,14 +121,23 @@ class Rope(PositionalEncoding):
     def own_tables(self, distances: Tensor) -> dict[str, Any]:
         return {"inv_freq": self.inv_freq.tolist(), "rotation_scale": self.rotation_scale}
 
-    def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
-        return None if self.logit_multiplier == 1.0 else self.logit_multiplier
+    def logit_scale(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> float | None:
+        # a temperature is on the channels that turn alone, as in released code
+        turned = self.rotation_scale**2 if self.partial else 1.0
+        factor = self.logit_multiplier / turned
+        return None if factor == 1.0 else factor
 
     def rescaled(self, rule: Rescale, train_length: int, test_length: int) -> PositionalEncoding:
         ladder = Ladder(self.inv_freq, self.base, 2 * len(self.inv_freq), train_length)
         scale = rule.scale(train_length, test_length)
+        return self.retuned(rule.frequencies(ladder, scale), rule, scale)
+
+    def retuned(self, inv_freq: Tensor, rule: Rescale, scale: float) -> PositionalEncoding:
+        """A copy with other frequencies, and with a rule's temperature at a scale."""
+        rotation_scale = self.rotation_scale * rule.rotation_scale(scale)
         return self.replace(
-            inv_freq=rule.frequencies(ladder, scale),
+            inv_freq=inv_freq,
             logit_multiplier=self.logit_multiplier * rule.logit_multiplier(scale),
-            rotation_scale=self.rotation_scale * rule.rotation_scale(scale),
+            rotation_scale=rotation_scale,
+            norm_preserving=self.norm_preserving and not (self.partial and rotation_scale != 1.0),
         )

@@ -36,7 +36,6 @@ class Shaw(PositionalEncoding):
     family = "relative vectors"
     paper = "arXiv:1803.02155"
     learnable = True
-    needs_train_length = True
 
     @dataclass
     class Config:
@@ -53,7 +52,7 @@ class Shaw(PositionalEncoding):
             raise ConfigError(
                 f"posenc.max_distance={given}: from 1 to train.seq_len - 1 = {length - 1}, or auto"
             )
-        self.max_distance = largest
+        self.max_distance, self.needs_train_length = largest, given == "auto"
         heads = geometry.n_heads if config.per_head else 1
         size = geometry.n_layers, heads, largest + 1, geometry.head_dim
         self.keys = nn.Parameter(torch.empty(size))

@@ -47,7 +47,6 @@ class T5Bias(PositionalEncoding):
     family = "relative bias"
     paper = "arXiv:1910.10683"
     learnable = True
-    needs_train_length = True
 
     @dataclass
     class Config:
@@ -69,7 +68,7 @@ class T5Bias(PositionalEncoding):
                 f"posenc.max_distance={self.max_distance}: must be above posenc.buckets / 2 = "
                 f"{config.buckets // 2}" + (" (auto = train.seq_len / 2)" if auto else "")
             )
-        self.per_layer = not config.shared
+        self.per_layer, self.needs_train_length = not config.shared, auto
         size = config.buckets, geometry.n_heads
         tables = size if config.shared else (geometry.n_layers, *size)
         self.bias = nn.Parameter(torch.empty(tables))
@@ -92,5 +91,5 @@ class T5Bias(PositionalEncoding):
         found = bucket(distances, self.config.buckets, self.max_distance)
         return {"buckets": found.tolist()}
 
-    def logit_scale(self, q_pos: Tensor, ctx: Context) -> float | None:
+    def logit_scale(self, q_pos: Tensor, k_pos: Tensor, ctx: Context) -> float | None:
         return self.geometry.head_dim**0.5 if self.config.unscaled else None

@@ -33,7 +33,6 @@ class T5Axial(PositionalEncoding):
     family = "relative bias"
     paper = "arXiv:2012.14740"
     learnable = True
-    needs_train_length = True
     axes = (2, 3)
 
     @dataclass
@@ -49,6 +48,7 @@ class T5Axial(PositionalEncoding):
         one_of("posenc.distance", config.distance, DISTANCES)
         per_axis = config.distance == "per_axis"
         extents = geometry.shape if per_axis else (sum(geometry.shape),)
+        self.needs_train_length = config.max_distance == "auto"
         #: of each table
         self.max_distances = [furthest(config.max_distance, max(n // 2, LEAST)) for n in extents]
         least = min(self.max_distances)

@@ -49,6 +49,11 @@ class PositionSampler:
         """Tokens of text that lie between those of a training sequence at most."""
         return 0
 
+    @property
+    def trained(self) -> int:
+        """Every position of training is below it."""
+        return self.span(self.train_length)
+
     def span(self, length: int) -> int:
         """Every position of a sequence of this length, in training or test, is below it."""
         return length

@@ -48,8 +48,12 @@ class RandomOffset(PositionSampler):
             Tied("positions.test_offset", "K = 500", str(self.test_offset)),
         ]
 
+    @property
+    def trained(self) -> int:
+        return self.offsets - 1 + self.train_length
+
     def span(self, length: int) -> int:
-        return max(self.offsets - 1 + self.train_length, self.test_offset + length)
+        return max(self.trained, self.test_offset + length)
 
     def draw(self, batch: int, length: int, generator: torch.Generator, training: bool) -> Tensor:
         if training:

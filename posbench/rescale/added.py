@@ -1,6 +1,7 @@
 """Rescalings that put a scheme beside the trained one: position maps and temperatures."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -60,6 +61,12 @@ class MapRule(Rescale):
     def map(self, train_length: int, test_length: int) -> tuple[int, Far | None]:
         """Window in tokens, and what happens from there on; None = nothing."""
         raise NotImplementedError
+
+    def used(self, train_length: int, test_length: int) -> dict[str, Any]:
+        found = super().used(train_length, test_length)
+        if self.config.window == "auto":
+            found["window"] = self.map(train_length, test_length)[0]
+        return found
 
     def on(
         self, encoding: PositionalEncoding, train_length: int, test_length: int

@@ -15,6 +15,8 @@ from posbench.errors import ConfigError, UnsupportedRescale
 if TYPE_CHECKING:
     from posbench.encodings.base import PositionalEncoding
 
+#: options that `scale` gives where they are auto
+_SCALES = ("factor", "group", "k")
 #: axes that a rescaling acts along
 GROWN, ALL = "grown", "all"
 
@@ -114,6 +116,14 @@ class Rescale:
         return bool(getattr(self.config, "factor", None) == "auto")
 
     # ---- what it does
+
+    def used(self, train_length: int, test_length: int) -> dict[str, Any]:
+        """What options that are `auto` come to at these lengths, by name."""
+        auto = [name for name, value in vars(self.config).items() if value == "auto"]
+        found = {n: self.scale(train_length, test_length) for n in _SCALES if n in auto}
+        if "beta" in auto:
+            found["beta"] = self.config.cut_offs(train_length)[1]
+        return found
 
     def scale(self, train_length: int, test_length: int) -> float:
         """The number s in use at a test length; 1 where the rule has none."""

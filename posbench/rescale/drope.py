@@ -11,11 +11,11 @@ from posbench.rescale.base import Ladder, Rescale
 
 @register
 class Drope(Rescale):
-    """DroPE: every frequency becomes 0, so that nothing is rotated and the model is NoPE.
+    """DroPE: every frequency becomes 0, so that nothing is rotated: RoPE becomes NoPE.
 
     Gelberg et al. 2025, arXiv:2512.12167: most of the training has the rotation, the last part, at
     the same length, has not (`train init=RUN rescale=drope`). Without that part it shows what the
-    trained model makes of an order that it is no longer told.
+    trained model makes of an order that it is no longer told. xPos keeps its decay.
     """
 
     family = "rescaling"

@@ -95,6 +95,8 @@ def initial(parameter: Tensor) -> str:
 def config(found: Subject) -> dict[str, Any]:
     """Every option and key in use: its own, those of the scheme below a rescaling, the rest."""
     options = {k: getattr(found.config, k) for k in fields(found.config)}
+    if found.rule is not None:
+        options |= {k: finite(v) for k, v in found.rule.used(*found.lengths).items()}
     if found.rule is not None and found.trained is not None:
         below = found.trained.config
         options |= {"posenc": below.name}

@@ -115,12 +115,14 @@ def _parameters(parameters: list[dict[str, Any]]) -> str:
 def _options(found: Subject, tied: list[dict[str, str]]) -> str:
     """Options as used, by default and in the paper."""
     paper = {t["option"].rpartition(".")[2]: (t["paper"], t["used"]) for t in tied}
+    derived = found.rule.used(*found.lengths) if found.rule is not None else {}
     rows: dict[str, list[str]] = {}
 
     def add(config: Any) -> None:
         for f in dataclasses.fields(config):
             if f.name != "name" and f.name not in rows:
-                said, used = paper.pop(f.name, ("", _value(getattr(config, f.name))))
+                given = derived.get(f.name, getattr(config, f.name))
+                said, used = paper.pop(f.name, ("", _value(given)))
                 rows[f.name] = [used, _value(default_of(f)), said]
 
     add(found.config)

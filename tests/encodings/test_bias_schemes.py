@@ -27,12 +27,31 @@ from posbench.errors import ConfigError
 from posbench.settings import Geometry
 
 HEADS = [1, 2, 3, 6, 8, 12, 40]
+RECIPES = ("official", "formula")
 
 
 @pytest.mark.parametrize("heads", HEADS)
 def test_alibi_slopes_follow_the_recipe(heads):
     assert slopes(heads) == pytest.approx(alibi_slopes(heads), rel=1e-14)
     assert len(slopes(heads)) == heads
+
+
+def test_the_paper_s_formula_for_any_number_of_heads():
+    """2^-8/3, 2^-16/3, 2^-8 of three heads, where the authors' code has 2^-4, 2^-8, 2^-2."""
+    three = scheme("alibi", shape(24, 3), slopes="formula").slopes
+    assert three == pytest.approx([0.157490131, 0.024803141, 0.00390625], rel=1e-7)
+    assert scheme("alibi", shape(24, 3)).slopes == [2**-4, 2**-8, 2**-2]
+    for heads in (1, 2, 4, 8):
+        both = (scheme("alibi", shape(8 * heads, heads), slopes=s).slopes for s in RECIPES)
+        assert next(both) == next(both)
+    for heads in (6, 12, 40):
+        found = scheme("alibi", shape(2 * heads, heads), slopes="formula").slopes
+        steps = [a / b for a, b in zip(found, found[1:], strict=False)]
+        assert steps == pytest.approx([2 ** (8 / heads)] * (heads - 1)) and found[-1] == 2**-8
+    with pytest.raises(
+        ConfigError, match=r"posenc\.slopes=steep: must be one of official, formula"
+    ):
+        scheme("alibi", shape(24, 3), slopes="steep")
 
 
 @given(heads=st.integers(1, 130))

@@ -104,7 +104,7 @@ def test_every_row_of_a_learned_table_learns():
 
 @pytest.mark.parametrize(
     ("options", "longest"),
-    [({"offsets": 9}, 40), ({"offsets": 9, "test_offset": 0}, 48), ({"test_offset": 160}, 40)],
+    [({"offsets": 9}, 40), ({"offsets": 9, "test_offset": 0}, 48), ({"test_offset": 100}, 99)],
 )
 def test_a_learned_table_has_rows_up_to_a_length_and_no_further(options, longest):
     """As an evaluation asks: the span of a test length against the rows of the table."""
@@ -115,6 +115,18 @@ def test_a_learned_table_has_rows_up_to_a_length_and_no_further(options, longest
         assert model(tokens(longest)).isfinite().all()
         with pytest.raises(IndexError):
             model(tokens(longest + 1))
+
+
+def test_rows_of_a_learned_table_that_training_cannot_reach_are_refused():
+    """K as in the released code is one too far; a scheme without a table has a number for it."""
+    for first in (160, 1000):
+        with pytest.raises(
+            ConfigError,
+            match=rf"positions=random_offset: a test of train.seq_len=40 tokens reaches position "
+            rf"{first + 39}, and training gives posenc=learned 199 positions from 0 on",
+        ):
+            built("learned", test_offset=first)
+        assert built("sinusoidal", test_offset=first)(tokens(40)).isfinite().all()
 
 
 def test_absolute_schemes_read_the_start_and_relative_ones_do_not():

@@ -45,6 +45,23 @@ def under(trained, rescale, shape):
     return rescale.applied(trained.measured_at(shape), train, math.prod(shape))
 
 
+def test_a_temperature_is_on_the_channels_that_turn():
+    """Of 30 channels 28 turn; the two others keep their products."""
+    shape = (16, 16)
+    trained = on("rope_axial", shape, dim=30, split="vjepa2")
+    plain, found = (under(trained, made(n), (32, 32)) for n in ("pi", "yarn"))
+    assert len(found.inv_freq) == 14 and not found.norm_preserving
+    pos = torch.cartesian_prod(torch.arange(32), torch.arange(32))[None, -40:]
+    assert found.logit_scale(pos, pos, Context(False)) is None
+    same = found.replace(inv_freq=plain.inv_freq)
+    q, k = normal(1, 2, 40, 30, seed=1), normal(1, 2, 40, 30, seed=2)
+    turned, scaled = (e.rotate(q, k, pos, pos, Context(False)) for e in (plain, same))
+    size = 0.1 * math.log(2) + 1
+    for a, b in zip(turned, scaled, strict=True):
+        torch.testing.assert_close(b[..., :28], size * a[..., :28], rtol=0, atol=1e-12)
+        assert torch.equal(b[..., 28:], a[..., 28:])
+
+
 @pytest.mark.parametrize("name", LADDER)
 def test_blocks_are_rope_of_their_size_rescaled_at_their_own_extents(name):
     for shape, test, sizes in (

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import posbench
 from posbench import registry
 from show.conftest import strict
@@ -59,6 +61,20 @@ def test_turns_of_every_pair(anywhere: Command) -> None:
     assert re.search(r"3 +0\.001 +6283\.2 +0\.32595\n", out)
     ratio = anywhere("show", "yarn", "head_dim=8", "factor=4").out
     assert re.search(r"2 +0\.00625 .* 0\.01 +0\.625\n", ratio)
+
+
+def test_what_follows_the_lengths_is_shown_as_it_is_used(
+    shown: Callable[..., dict[str, Any]], anywhere: Command
+) -> None:
+    """32 turns at L = 2048 are 2 at L = 128; T / L = 512 / 128."""
+    out = anywhere("show", "yarn", "train_length=128", "test_length=512", "beta=auto").out
+    assert re.search(r"\n  factor +4 +auto\n", out) and re.search(r"\n  beta +2 +32\n", out)
+    assert re.search(r"\n  window +64 +auto\n", anywhere("show", "rerope", "train_length=128").out)
+    lengths = "train_length=128", "test_length=512"
+    found = shown("self_extend", *lengths)["config"]
+    assert (found["window"], found["group"]) == (64, 8)  # the least divisor from 448 / 64 on
+    assert shown("leaky_rerope", *lengths)["config"]["k"] == pytest.approx(447 / 63)
+    assert shown("yarn", *lengths, "factor=8", "beta=3")["config"]["factor"] == 8
 
 
 def test_a_name_of_two_groups(anywhere: Command) -> None:

@@ -1,6 +1,6 @@
 """What a person sees while work goes on: a progress bar on a terminal, plain lines elsewhere.
 
-Everything here goes to stderr; results go to stdout, from cli.py.
+Everything here goes to stderr; results go to stdout, from posbench.commands.
 """
 
 import os

@@ -30,6 +30,7 @@ class Extension:
         train, L = config.train, config.first_length
         self.config, self.device, self.vocab_size = config, device, data.tokenizer.vocab_size
         self.length, self.target = L, finetune.target(config)
+        self.start_token = data.tokenizer.start
         grid = len(config.shape) > 1
         shapes = {"target": config.shape if grid else (self.target,)}
         shapes["short"] = config.shape if grid else (L,)
@@ -71,7 +72,9 @@ class Extension:
         end, total = inputs.shape[1] - labels.shape[1], 0.0
         for y in labels.split(max(1, self.length // 4), dim=1):
             end += y.shape[1]
-            x = inputs[:, max(0, end - self.length) : end]
+            x = inputs[:, max(0, end - self.length) : end].clone()
+            if self.start_token is not None:
+                x[:, 0] = self.start_token
             total += self._nats(model, (x.shape[1],), x, y)
         return total / int((labels >= 0).sum())
 

@@ -168,7 +168,8 @@ def finished(ready: Prepared) -> runs.Run | None:
     if not (ready.folder / runs.MANIFEST).is_file():
         return None
     if ready.config.fresh:
-        runs.clear(ready.folder)
+        if console.leading():
+            runs.clear(ready.folder)
         return None
     run = runs.Run.open(ready.folder)
     if run.status != "finished":

@@ -14,8 +14,8 @@ def groups(
 ) -> tuple[list[dict[str, Any]], list[nn.Parameter]]:
     """AdamW's groups, and the 2-D weights of the blocks.
 
-    Norms, biases and embeddings get no weight decay; a positional scheme's own parameters come in
-    the groups it declares.
+    Norms, biases and the token embedding get no weight decay, an output embedding of its own
+    (model.tied=false) does; a positional scheme's own parameters come in the groups it declares.
     """
     matrices, decayed, plain = [], [], []
     for name, p in model.named_parameters():

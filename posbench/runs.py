@@ -212,7 +212,7 @@ def replace_folder(aside: Path, target: Path) -> None:
 
 
 def checkpoint_folder(run: Path) -> Path | None:
-    """The newest checkpoint; also finds one whose swap was interrupted."""
+    """The last whole checkpoint; also finds one whose swap was interrupted."""
     for name in (CHECKPOINT, f".{CHECKPOINT}.old", f".{CHECKPOINT}.new"):
         if (run / name / WEIGHTS).is_file():
             return run / name

@@ -44,9 +44,11 @@ class Stepper:
         train = config.train
         self.config, self.model = config, model
         AcceleratorState._reset_state()  # an earlier run here may have had another precision
+        device = devices.pick(train.device, "train.device")
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)  # what accelerate takes, but where it shares a run
         self.accelerator = Accelerator(
-            mixed_precision="bf16" if train.precision == "bf16" else "no",
-            cpu=devices.pick(train.device, "train.device").type == "cpu",
+            mixed_precision="bf16" if train.precision == "bf16" else "no", cpu=device.type == "cpu"
         )
         self.device = self.accelerator.device
         model.to(self.device)

@@ -159,17 +159,14 @@ class _Loop:
                 seen += train.batch_size * train.seq_len
                 done = step + 1
                 last = done == train.steps
-                if done % train.val_every == 0 or last:
-                    val_loss = self._validate()
+                fresh = self._validate() if done % train.val_every == 0 or last else None
+                val_loss = val_loss if fresh is None else fresh
                 measured = self.extension and (done % train.target_every == 0 or last)
-                if done % train.log_every == 0 or last or done == self.start + 1 or measured:
+                logged = done % train.log_every == 0 or last or done == self.start + 1
+                if logged or measured or fresh is not None:
                     value = loss.item()
-                    if not math.isfinite(value) or (val_loss and not math.isfinite(val_loss)):
-                        raise TrainingFailed(
-                            f"{self.record.path}: the loss is {value} at step {done}; "
-                            f"try a lower train.lr (now {optim.peak(train):g})"
-                        )
-                    fresh = val_loss if done % train.val_every == 0 or last else None
+                    self._check("loss", value, done)
+                    self._check("validation loss", fresh, done)
                     rate = seen / (time.perf_counter() - self.began)
                     line = {"step": done, "loss": value, "val_loss": fresh}
                     if self.extension and measured:
@@ -182,6 +179,14 @@ class _Loop:
                 if (done % train.checkpoint_every == 0 or last) and self.main:
                     self._save(done)
         self._finish(value, val_loss)
+
+    def _check(self, what: str, value: float | None, step: int) -> None:
+        """TrainingFailed where a loss is not finite."""
+        if value is not None and not math.isfinite(value):
+            raise TrainingFailed(
+                f"{self.record.path}: the {what} is {value} at step {step}; "
+                f"try a lower train.lr (now {optim.peak(self.config.train):g})"
+            )
 
     @torch.no_grad()
     def _validate(self) -> float:
@@ -211,8 +216,7 @@ class _Loop:
         self.stepper.close()
 
     def _log(self) -> JsonLines:
-        keep = self.start if self.start else 0
-        return JsonLines(self.record.path / LOG, keep, self.main)
+        return JsonLines(self.record.path / LOG, self.start, self.main)
 
     def _save(self, step: int) -> None:
         """Write the checkpoint beside the old one, then swap."""

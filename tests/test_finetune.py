@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from posbench import finetune, jobs, launch, registry, runs, settings, train
 from posbench import model as models
 from posbench.data import windows
+from posbench.data.dataset import load
 from posbench.errors import ConfigError, UnsupportedRescale
 
 Make = Callable[..., Any]
@@ -281,19 +282,43 @@ def test_the_loss_at_both_lengths_is_logged_and_in_the_manifest(base: Any, text_
     assert found["short_loss"]["base"] == pytest.approx(base.manifest["val_loss"], abs=1e-6)
 
 
-def crop(model: models.Decoder, data: Any) -> float:
-    """Of the last L tokens of the windows for 256, each quarter at the end of a window of L."""
+def crop(model: models.Decoder, data: Any, start: int | None = None) -> float:
+    """Of the last L tokens of the windows for 256, each quarter at the end of a window of L.
+
+    The window's first token is `start`, where one is given.
+    """
     x, y = windows.validation_windows(data, 256, 2)
     losses = []
     for window, labels in zip(x, y, strict=True):
         for t in range(256 - L, 256):
             end = 256 - L + (t - (256 - L)) // (L // 4) * (L // 4) + L // 4
             pos = torch.arange(L, dtype=torch.float64)[None, :, None]
+            inputs = torch.tensor(window[None, end - L : end])
+            if start is not None:
+                inputs[:, 0] = start
             with torch.no_grad():
-                logits = model(torch.from_numpy(window[None, end - L : end]), pos)[0]
+                logits = model(inputs, pos)[0]
             scores = logits[t - (end - L)].log_softmax(-1)
             losses.append(-scores[labels[t]].item())
     return sum(losses) / len(losses)
+
+
+def test_the_aim_is_of_windows_that_begin_as_in_training(
+    tmp_path: Path, settings_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With data.bos the last L tokens have their first one replaced, as every window has."""
+    monkeypatch.chdir(tmp_path)
+    config = settings_of(train={"steps": 60, "lr": 0.01})
+    config.data.bos = True
+    data = load(config.data)
+    run = train.run(config, tmp_path / "base", data)
+    words = ["rescale=pi", "train.seq_len=128", "train.target=256", "train.steps=1"]
+    found = go(ready(run, *words)).manifest["extension"]
+    model = models.build(config, 257)
+    models.load_weights(model, run.weights)
+    wanted = crop(model.eval(), data, start=256)
+    assert found["aim"] == pytest.approx(wanted, abs=2e-6)
+    assert abs(wanted - crop(model, data)) > 1e-4
 
 
 def test_another_optimizer_may_go_on_and_another_model_may_not(base: Any) -> None:

@@ -101,6 +101,23 @@ def test_equal_settings_give_identical_weights_and_another_seed_others(
     assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
 
 
+def test_every_validation_is_logged(tmp_path: Path, settings_of: Make, text_data: Any) -> None:
+    rare = {"steps": 10, "log_every": 4, "val_every": 3}
+    train.run(settings_of(train=rare), tmp_path, text_data)
+    found = {line["step"]: line["val_loss"] for line in log(tmp_path)}
+    assert [*found] == [1, 3, 4, 6, 8, 9, 10]
+    assert [step for step, loss in found.items() if loss is not None] == [3, 6, 9, 10]
+
+
+def test_a_loss_that_is_no_number_is_named(
+    tmp_path: Path, settings_of: Make, text_data: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train._Loop, "_validate", lambda loop: math.nan)
+    rare = {"steps": 10, "log_every": 4, "val_every": 3}
+    with pytest.raises(TrainingFailed, match="the validation loss is nan at step 3; try a lower"):
+        train.run(settings_of(train=rare), tmp_path, text_data)
+
+
 def test_how_often_to_log_validate_and_save_changes_nothing(
     tmp_path: Path, settings_of: Make, text_data: Any
 ) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from posbench import attention
 from posbench.data.dataset import Dataset
-from posbench.encodings.base import Context, PositionalEncoding
+from posbench.encodings.base import Context, PositionalEncoding, wide
 from posbench.evaluate import positions, protocols
 from posbench.evaluate.plan import Cell, Key, Plan
 from posbench.evaluate.signature import signature
@@ -49,8 +49,8 @@ class Sharpness:
     def add(self, scores: Tensor, weights: Tensor) -> None:
         """Scores, -inf where a key is not seen, and weights [..., queries, keys]."""
         self.largest = max(self.largest, float(scores.max()))
-        entropy = torch.special.entr(weights.double().clamp(min=0)).sum(-1)
-        most = (scores > -math.inf).sum(-1).double().log().expand_as(entropy)
+        entropy = torch.special.entr(weights.to(wide(weights.device)).clamp(min=0)).sum(-1)
+        most = (scores > -math.inf).sum(-1).to(entropy.dtype).log().expand_as(entropy)
         several = most > 0
         self.entropy += float(entropy.sum())
         self.rows += entropy.numel()
@@ -107,7 +107,7 @@ def weights_of(
     time, less what it makes of none.
     """
     if "normalise" not in encoding.hooks:
-        return scores.double().softmax(-1)
+        return scores.to(wide(scores.device)).softmax(-1)
     keys, found = scores.shape[3], []
     unit = torch.eye(keys, device=scores.device, dtype=scores.dtype)
     values = F.pad(unit, (0, -keys % width))[None, None]

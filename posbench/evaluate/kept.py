@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
-
-from posbench import runs, settings
+from posbench import devices, runs, settings
 from posbench.evaluate import protocols
 from posbench.evaluate.plan import PLAIN, Cell, Key, Plan
 from posbench.evaluate.score import Block
@@ -81,7 +79,11 @@ def _plain_file(todo: Plan) -> Path:
         "weights": todo.run.manifest["weights_sha256"],
         "targets": todo.data.targets.sha256,
         "eval": settings.changed(replace(todo.eval, **defaults)),
-        "how": [todo.eval.batch_tokens, todo.eval.device, torch.get_num_threads()],
+        "how": [
+            todo.eval.batch_tokens,
+            str(devices.pick(todo.eval.device, "eval.device")),
+            runs.environment(),
+        ],
         "code": runs.code_version()["sources"],
     }
     return todo.run.path / "references" / f"{settings.digest(identity)}.jsonl"

@@ -117,7 +117,7 @@ def _nats(
     for draw in range(draws):
         pos = model.positions(window.shape, draw)[:, :-1]
         logits = model.logits(model.hidden(tokens[None, :-1], posenc, pos))[0].float()
-        total += F.cross_entropy(logits, tokens[1:], reduction="none").double().cpu()
+        total += F.cross_entropy(logits, tokens[1:], reduction="none").cpu().double()
     return np.append(np.nan, total.numpy() / draws).astype(np.float32).reshape(window.shape)
 
 
@@ -138,7 +138,7 @@ def continued(
     pos = model.positions(first.shape).to(device)
     step = _Steps(model, posenc, tokens_BT.shape)
     for i, place in enumerate(first.scored.tolist()):
-        logits = step(tokens_BT[:, : place + 1], pos[:, : place + 1]).double().cpu()
+        logits = step(tokens_BT[:, : place + 1], pos[:, : place + 1]).cpu().double()
         if not logits.isfinite().all():
             return np.empty((0, *first.shape), np.uint8)
         below_BV = logits.softmax(-1).cumsum(-1)

@@ -232,7 +232,7 @@ def _nats(
                 logits = model.logits(hidden[:, j : j + rows]).float()
                 labels_BS = wanted[:, j : j + rows]
                 loss = F.cross_entropy(logits.flatten(0, 1), labels_BS.flatten(), reduction="none")
-                total[i][:, j : j + rows] += loss.double().cpu().unflatten(0, (len(inputs), -1))
+                total[i][:, j : j + rows] += loss.cpu().double().unflatten(0, (len(inputs), -1))
                 right[i][:, j : j + rows] += (logits.argmax(-1) == labels_BS).cpu()
     return [nats / draws for nats in total], [hits / draws for hits in right]
 

@@ -32,23 +32,24 @@ def training(config: RunConfig) -> float:
 
 def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
     """Operations of one `posbench eval-lengths` of a run, references included."""
-    L, model, vocabulary = config.first_length, config.model, _vocabulary(_tokenizer(config))
+    L, model, vocabulary = config.train.seq_len, config.model, _vocabulary(_tokenizer(config))
 
     def passes(windows: float, length: int) -> float:
         return windows * flops.forward(model, vocabulary, length)
 
     text = hasattr(config.data, "tokenizer")
-    blocks = DOCUMENTS * BLOCKS if text else tasks.WINDOWS
     total = 0.0
     for own in (sweep.eval for sweep in sweeps(tuple(overrides))):
+        documents = own.docs or DOCUMENTS
+        blocks = documents * (own.blocks or BLOCKS) if text else tasks.WINDOWS
         lengths = own.lengths or protocols.default_lengths(L, LONGEST)
         protocol, stride = own.protocol, own.stride
         if protocol == protocols.PREFIX:
             total += passes(blocks, max(lengths))
         elif protocol == protocols.NONOVERLAPPING:
-            total += sum(passes(DOCUMENTS * LONGEST / n, n) for n in lengths)
+            total += sum(passes(documents * LONGEST / n, n) for n in lengths)
         elif protocol == protocols.SLIDING:
-            total += sum(passes(DOCUMENTS * LONGEST / (stride or n // 2), n) for n in lengths)
+            total += sum(passes(documents * LONGEST / (stride or n // 2), n) for n in lengths)
         else:
             # a copy is compared with none, options are chosen on validation documents
             each = 2 if protocol == protocols.REPEAT or own.tune else 1

@@ -108,6 +108,7 @@ def _manifests(source: Source, selection: Selection) -> list[dict[str, Any]]:
 def _reached(source: Source, selection: Selection) -> dict[int, tuple[float, bool]]:
     """Seed -> first logged step with the loss that is asked for, or the last one; whether it is."""
     found: dict[int, tuple[float, bool]] = {}
+    chosen: dict[int, str] = {}
     logs = {name: source.log(name) for name in selection["in"] if source.runs(name)}
     for manifest in _manifests(source, selection):
         for log in logs.values():
@@ -115,7 +116,13 @@ def _reached(source: Source, selection: Selection) -> dict[int, tuple[float, boo
             if len(own):
                 step = reached(own.assign(aim=manifest["extension"]["aim"]))
                 last = own["step"].max() if step is None else step
-                found[int(manifest["seed"])] = float(last), step is not None
+                seed, run_id = int(manifest["seed"]), str(manifest["run_id"])
+                if chosen.setdefault(seed, run_id) != run_id:
+                    raise ConfigError(
+                        f"claims: {named(selection)}: {chosen[seed]} and {run_id} are both of "
+                        f"seed {seed}; give an option of the run"
+                    )
+                found[seed] = float(last), step is not None
     if not found:
         raise NotYet("no runs")
     return dict(sorted(found.items()))

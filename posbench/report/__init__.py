@@ -1,1 +1,1 @@
-"""From the evaluation folders of many runs to one table, one CSV and two figures."""
+"""From the evaluation folders of many runs to tables, figures and one page."""

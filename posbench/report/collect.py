@@ -177,7 +177,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
 
     RunError when a folder is not a run, a file is damaged, or nothing was evaluated.
     """
-    found: list[tuple[int, str, pd.DataFrame, pd.DataFrame]] = []
+    found: list[tuple[str, str, pd.DataFrame, pd.DataFrame]] = []
     skipped: dict[str, str] = {}
     chosen = {path.resolve() for path in only or ()}
     for run_dir in dict.fromkeys(Path(path).resolve() for path in run_dirs):
@@ -214,8 +214,8 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             blocks = read_blocks(_first(folder / "blocks.csv", folder / "blocks.csv.gz"))
             blocks.insert(0, "run_id", run_id)
             blocks.insert(1, "eval_id", folder.name)
-            written = (folder / "lengths.csv").stat().st_mtime_ns
-            found.append((written, folder.name, rows, blocks))
+            finished = str(evaluation.get("finished"))
+            found.append((finished, folder.name, rows, blocks))
         if len(found) == before:
             skipped[run_id] = f"not evaluated, status {manifest.get('status', 'unknown')}"
     if not any(len(rows) for _, _, rows, _ in found):
@@ -227,7 +227,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
     rows = pd.concat([item[2] for item in found], ignore_index=True)
     rows = sorted_rows(rows.drop_duplicates(IDENTITY, keep="last"))
     blocks = _blocks_of(rows, pd.concat([item[3] for item in found], ignore_index=True))
-    columns = [name for name in found[-1][2].columns if name not in INTERNAL]
+    columns = [name for name in rows.columns if name not in INTERNAL]
     losses = Losses(rows, blocks)
     return Collected(rows, blocks, pool(rows, losses), columns, losses, skipped)
 

@@ -154,23 +154,23 @@ def limits_of(section: Section, panels: list[Panel], quantity: Quantity) -> tupl
 
     What explodes lies above; a band is followed to twice, or half, of the values at most.
     """
-    cells = {
-        value: cell
+    cells = [
+        (value, cell)
         for panel in panels
         for entry, _, _ in panel.lines
         for cell in entry.cells.values()
         if math.isfinite(value := quantity.value(cell))
-    }
+    ]
     if not cells:
         return 0.9, 2.0
-    values = sorted(cells)
+    values = sorted(value for value, _ in cells)
     usual = 1.1 * values[math.ceil(0.8 * len(values)) - 1]
     cap = min(max(usual, CAPS[0] * values[0]), CAPS[1] * values[0])
     if values[-1] <= 1.2 * cap:  # what is hardly above is shown too
         cap = values[-1]
     low, high = values[0], min(values[-1], cap)
     if quantity.bands:
-        bands = [c for v, c in cells.items() if v <= cap and math.isfinite(c.hi)]
+        bands = [c for v, c in cells if v <= cap and math.isfinite(c.hi)]
         high = max([high, *(min(exp(c.hi), 2 * high) for c in bands)])
         low = min([low, *(max(exp(c.lo), low / 2) for c in bands)])
     for panel in panels:

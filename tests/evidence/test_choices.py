@@ -226,6 +226,13 @@ def test_steps_of_two() -> None:
         facts.steps_until(tuned(50, 70, None), PI, LATER)
 
 
+def test_several_fine_tunings_of_a_seed_are_not_mixed() -> None:
+    source = tuned(50)
+    source.tuned("extend", "rope+ntk", 0, 3.0, {10: 2.9})
+    with pytest.raises(ConfigError, match=r"claims: .* are both of seed 0; give an option"):
+        facts.steps_until(source, {"in": ["extend"]}, limit=400)
+
+
 def test_steps_need_runs_and_one_bound() -> None:
     with pytest.raises(NotYet, match="^no runs$"):
         facts.steps_until(Invented(), PI, limit=400)

@@ -44,6 +44,19 @@ def test_rows_add_up_and_lengths_read_off_one_pass_cost_nothing(settings_of: Mak
     assert cost("eval.protocol=prefix") == longest
 
 
+def test_documents_and_blocks_count(settings_of: Make) -> None:
+    config = settings_of()
+
+    def cost(*overrides: str) -> float:
+        return costs.evaluation(["eval.lengths=[64,512]", *overrides], config)
+
+    assert cost("eval.blocks=8") == pytest.approx(2 * cost("eval.blocks=4"))
+    assert cost() == cost("eval.blocks=4")
+    assert cost("eval.docs=6") == pytest.approx(cost("eval.docs=24") / 4)
+    curse = "eval.protocol=nonoverlapping"
+    assert cost(curse, "eval.docs=6") < cost(curse) / 3
+
+
 def test_the_rate_is_that_of_the_preset_else_of_all_else_assumed() -> None:
     def manifest(preset: str, seconds: float, status: str = "finished") -> dict[str, Any]:
         config = {

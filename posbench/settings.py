@@ -18,6 +18,8 @@ from posbench.errors import ConfigError
 
 #: raise it when a change makes equal settings give other results
 SCHEMA = 1
+#: the learning rate times the width of the model, where none is given
+BASE_RATE = 0.6
 TIERS = ("smoke", "demo", "evidence", "paper")
 STYLES = ("llama", "gpt2")
 PROTOCOLS = ("same_targets", "nonoverlapping", "sliding", "prefix", "repeat")
@@ -242,7 +244,7 @@ class RunConfig:
             raise ConfigError(f"seed={self.seed}: must be at least 0")
         check_name("name", self.name)
         if self.train.lr is None:
-            self.train.lr = 0.6 / self.model.d_model
+            self.train.lr = BASE_RATE / self.model.d_model
         self.preset = self.preset or str(self.posenc.name)
         shape = getattr(self.data, "shape", None)
         if shape is not None:

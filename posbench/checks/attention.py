@@ -21,7 +21,7 @@ from posbench.errors import UnsupportedRescale
 #: types in which attention is computed somewhere
 TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 #: hooks that read positions
-READS = frozenset({"embed", "rotate", "distance_bias", "pair_bias", "logit_scale"})
+READS = frozenset({"embed", "rotate", "distance_bias", "pair_bias"})
 
 
 @check("posenc", "rescale")

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
+from posbench.checks.attention import READS
 from posbench.checks.base import Measured, at_most, check, faults
 from posbench.checks.inputs import Layer, tokens
 from posbench.checks.small import layers_of
@@ -14,8 +15,6 @@ from posbench.encodings.base import Context, PositionalEncoding
 #: where half types cannot tell whole numbers apart: bfloat16 past 256, float16 past 2048
 CLOSE = (255, 256, 257, 258, 2047, 2048, 2049, 2050, 8189, 8190, 8191)
 HALVES = (torch.bfloat16, torch.float16)
-#: hooks that make tables of positions
-TABLES = frozenset({"embed", "rotate", "distance_bias", "pair_bias", "logit_scale"})
 
 
 def _at(layer: Layer, encoding: PositionalEncoding, *near: int) -> Tensor:
@@ -56,8 +55,10 @@ def _error(a: list[tuple[str, Tensor]], b: list[tuple[str, Tensor]]) -> tuple[fl
 
 
 def _tables(subject: Encoded) -> bool:
-    """Whether a layer's scheme makes something of positions alone."""
-    return any(y.hooks & TABLES and "prepare" not in y.hooks for y in subject.layers)
+    """Whether a layer's scheme makes something of positions, or of how many there are, alone."""
+    return any(
+        y.hooks & (READS | {"logit_scale"}) and "prepare" not in y.hooks for y in subject.layers
+    )
 
 
 def _rounded(encoding: PositionalEncoding, dtype: torch.dtype) -> PositionalEncoding:

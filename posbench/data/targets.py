@@ -8,13 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from posbench.errors import DataError
-from posbench.files import write_atomic
 
 #: K: scored tokens of a block
 SCORED = 32
@@ -64,20 +62,6 @@ class Targets:
     def blocks(self) -> int:
         """Blocks of each document."""
         return len(self.documents[0].ends)
-
-    def save(self, path: Path) -> None:
-        """Write the canonical JSON."""
-        write_atomic(path, self.content + b"\n")
-
-    @staticmethod
-    def load(path: Path) -> "Targets":
-        """Read what `save` wrote; DataError if it is missing or damaged."""
-        try:
-            return parse(path.read_bytes())
-        except OSError as error:
-            raise DataError(f"the targets {path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise DataError(f"the targets {path} are damaged: {error}") from error
 
 
 def parse(content: bytes) -> Targets:

@@ -56,12 +56,9 @@ class Losses:
 
 def about(todo: Plan, key: Key) -> dict[str, Any]:
     """The columns that say what a cell measured."""
-    rule = todo.rules()[key.rule]
     return {
         "run_id": todo.run.manifest["run_id"],
-        "rescale": rule.name,
-        "factor": rule.factor,
-        "options": " ".join(rule.options),
+        **todo.rules()[key.rule].columns(),
         "protocol": key.protocol,
         "test_len": key.length,
     }

@@ -68,10 +68,8 @@ def build(todo: Plan, cells: dict[Key, Cell]) -> Table:
         scale = _scale(todo, rule, key)
         row = (
             _facts(todo, key)
+            | rule.columns()
             | {
-                "rescale": rule.name,
-                "factor": rule.factor,
-                "options": " ".join(rule.options),
                 "scale": scale if math.isfinite(scale) else None,
                 "status": cell.status,
                 "stamp": stamp,
@@ -265,10 +263,11 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     for (name, _), key in tuning.chosen(todo, cells).items():
         if key is not None:
             test = tuning.on_test(key)
-            named.append((test, test.protocol, [name, tuning.TUNED, ""]))
+            tuned = {"rescale": name, "factor": tuning.TUNED, "options": ""}
+            named.append((test, test.protocol, tuned))
     found = []
     for key, protocol, rule in named:
-        what = dict(zip(BLOCK_COLUMNS[:3], rule, strict=True)) | {
+        what = rule | {
             "protocol": protocol,
             "test_len": key.length,
             "test_shape": grid.text(key.shape),
@@ -277,9 +276,9 @@ def _block_table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
     return pd.DataFrame(found, columns=BLOCK_COLUMNS).astype({"distance": "Int64"})
 
 
-def _rule_of(rule: Rescale | None) -> list[str]:
+def _rule_of(rule: Rescale | None) -> dict[str, str]:
     """The columns `rescale`, `factor` and `options`."""
-    return [rule.name, rule.factor, " ".join(rule.options)] if rule else [PLAIN, "", ""]
+    return rule.columns() if rule else {"rescale": PLAIN, "factor": "", "options": ""}
 
 
 def write(table: Table, folder: Path) -> None:

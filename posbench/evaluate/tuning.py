@@ -114,9 +114,7 @@ def table(todo: Plan, cells: dict[Key, Cell]) -> pd.DataFrame:
         found.append(
             {
                 "run_id": todo.run.manifest["run_id"],
-                "rescale": rule.name,
-                "factor": rule.factor,
-                "options": " ".join(rule.options),
+                **rule.columns(),
                 "test_len": key.length,
                 "val_nll": loss(cell) if cell.status == "ok" else None,
                 "n_docs": len({b.document for b in cell.blocks}),

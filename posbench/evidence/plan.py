@@ -84,10 +84,6 @@ class Experiment:
         """
         return rates.get(self.like or preset, 1.0) if self.tuned else 1.0
 
-    def configs(self, seeds: int) -> list[tuple[str, RunConfig]]:
-        """(run id, settings) of every run that begins from nothing, at the base learning rate."""
-        return [(job.run_id or "", job.config) for job in self.jobs(seeds) if job.config]
-
     def jobs(
         self,
         seeds: int,

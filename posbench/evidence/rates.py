@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from posbench.settings import BASE_RATE
+
 if TYPE_CHECKING:
     from posbench.evidence.cells import Cells
 
 #: the experiment that is the grid
 GRID = "rates"
-#: the base rate times the width of the model
-BASE = 0.6
 #: multiples of the base rate that a scheme is tried at
 MULTIPLES = (0.5, 1.0, 2.0, 4.0)
 COLUMNS = ["preset", "data", "multiple", "lr", "val_loss", "status", "best"]
@@ -49,7 +49,7 @@ def table(cells: "Cells") -> pd.DataFrame:
 
 def multiple(config: Mapping[str, Any]) -> float:
     """A run's learning rate over the base rate of its width; `config` as in its manifest."""
-    return round(config["train"]["lr"] * config["model"]["d_model"] / BASE, 6)
+    return round(config["train"]["lr"] * config["model"]["d_model"] / BASE_RATE, 6)
 
 
 def best(cells: "Cells") -> dict[str, float]:

@@ -14,11 +14,11 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from posbench.report.figures import save, wrapped
 from posbench.report.panels import look
-from posbench.report.style import DASHED, REFERENCE, Style
+from posbench.report.style import DASHED, LEGEND, REFERENCE, Style
 
 # inches
 COLUMNS, WIDTH, HEIGHT = 3, 4.6, 3.1
-LEFT, RIGHT, HEAD, FOOT, LEGEND, LINE = 0.75, 0.15, 0.62, 0.55, 0.17, 0.2
+LEFT, RIGHT, HEAD, FOOT, ENTRY, LINE = 0.75, 0.15, 0.62, 0.55, 0.17, 0.2
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def draw(
 def _figure(title: str, panels: list[Panel], axis: Axis, notes: Sequence[str]) -> Figure:
     columns = min(COLUMNS, len(panels))
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
-    legends = [LEGEND * max(len(p.curves) + len(p.levels) for p in row) for row in rows]
+    legends = [ENTRY * max(len(p.curves) + len(p.levels) for p in row) for row in rows]
     width = columns * (LEFT + WIDTH + RIGHT)
     lines = wrapped(notes, width - LEFT, 8.5)
     height = 0.5 + sum(legends) + len(rows) * (HEAD + HEIGHT + FOOT) + LINE * len(lines) + 0.15
@@ -139,16 +139,7 @@ def _panel(ax: Axes, panel: Panel, axis: Axis) -> None:
     ax.grid(axis="y", color="#DDDDDD", lw=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(
-        loc="upper left",
-        bbox_to_anchor=(0, -FOOT / HEIGHT),
-        frameon=False,
-        fontsize=8.5,
-        handlelength=3.4,
-        labelspacing=0.35,
-        borderaxespad=0,
-        borderpad=0,
-    )
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -FOOT / HEIGHT), **LEGEND)
 
 
 def _spaced(ticks: Sequence[float]) -> list[float]:

@@ -34,7 +34,7 @@ from posbench.report.panels import (
     panels_of,
 )
 from posbench.report.sections import LONG, Section, sections
-from posbench.report.style import DASHED, DOTTED, REFERENCE, scheme_style
+from posbench.report.style import DASHED, DOTTED, LEGEND, REFERENCE, scheme_style
 
 DPI = 160
 RC: Any = {
@@ -114,13 +114,8 @@ class _Sheet:
             loc="upper left",
             bbox_to_anchor=(left, 1 - self.y / self.height),
             ncols=ncols,
-            frameon=False,
-            fontsize=8.5,
-            handlelength=3.4,
-            labelspacing=0.35,
             columnspacing=1.4,
-            borderaxespad=0,
-            borderpad=0,
+            **LEGEND,
         )
         return LEGEND_LINE * -(-len(handles) // ncols)
 

@@ -16,7 +16,7 @@ from posbench.report import compare
 from posbench.report.entries import Entry
 from posbench.report.figures import save, wrapped
 from posbench.report.sections import Section, sections
-from posbench.report.style import LOSS, UNDECIDED, WIN
+from posbench.report.style import LEGEND, LOSS, UNDECIDED, WIN
 from posbench.report.tables import head
 
 #: outcome -> colour, and a mark for a grey print
@@ -94,10 +94,7 @@ def _figure(found: list[list[_Panel]]) -> Figure:
         loc="upper left",
         bbox_to_anchor=(MARGIN / width, 1 - 0.42 / height),
         ncols=3,
-        frameon=False,
-        fontsize=8.5,
-        borderaxespad=0,
-        borderpad=0,
+        **LEGEND | {"handlelength": 2.0, "labelspacing": 0.5},
     )
     y = 0.7
     for panels, names, (facts, stamps), side in zip(found, named, texts, sides, strict=True):

@@ -6,6 +6,7 @@ colour-blind readers. Markers and dashes alone tell the lines apart in a grey pr
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 Dash = str | tuple[int, tuple[float, ...]]
 
@@ -47,6 +48,15 @@ RESCALINGS = {
 #: dashes of a rescaling with a fixed factor: the first, the second, ... factor of a figure
 FIXED: tuple[Dash, ...] = (SOLID, LONG, TWODOT)
 REFERENCE = "#666666"
+#: options of every legend
+LEGEND: dict[str, Any] = {
+    "frameon": False,
+    "fontsize": 8.5,
+    "handlelength": 3.4,
+    "labelspacing": 0.35,
+    "borderaxespad": 0,
+    "borderpad": 0,
+}
 #: of a comparison: better, worse, neither
 WIN, LOSS, UNDECIDED = "#0072B2", "#D55E00", "#DDDDDD"
 _COLORS = ("#88CCEE", "#DDCC77", "#CC6677", "#882255", "#997700", "#7777AA", "#555555")

@@ -20,10 +20,9 @@ from posbench.report.pooling import medians, seeds_of
 
 @dataclass
 class Report(Collected):
-    """What a report is made of, and the names of its files; those of pictures once more."""
+    """What a report is made of, and the names of its files."""
 
     files: list[str] = field(default_factory=list)
-    pictures: list[str] = field(default_factory=list)
 
 
 def write_report(run_dirs: Sequence[Path], out: Path) -> Report:
@@ -65,8 +64,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Report:
     figures += ["matrix"] if matrix_figure(pooled, pairs, out / "matrix") else []
     files = [*tables, "lengths.md", *(f"{name}.{{png,svg}}" for name in figures)]
     files += accuracy.write_tasks(pooled, out) + by_distance + of_tuning
-    pictures = write_pictures(groups, out)
-    return Report(**vars(collected), files=files + pictures, pictures=pictures)
+    return Report(**vars(collected), files=files + write_pictures(groups, out))
 
 
 def _write(frame: pd.DataFrame, path: Path, floats: str | None) -> None:

@@ -110,6 +110,10 @@ class Rescale:
         changed = sorted(settings.changed(self.config).items())
         return [f"{k}={_word(v)}" for k, v in changed if k not in ("name", "factor")]
 
+    def columns(self) -> dict[str, str]:
+        """The columns of a table that name it."""
+        return {"rescale": self.name, "factor": self.factor, "options": " ".join(self.options)}
+
     @property
     def depends_on_total_length(self) -> bool:
         """Whether another test length makes another encoding of it."""

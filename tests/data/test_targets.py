@@ -9,7 +9,7 @@ from posbench import registry
 from posbench.data import pinned, targets
 from posbench.data.dataset import Dataset, load
 from posbench.data.freeze import FROZEN, freeze
-from posbench.data.targets import BLOCKS, SCORED, Targets, build, ends, fit, room, spread
+from posbench.data.targets import BLOCKS, SCORED, Targets, build, ends, fit, parse, room, spread
 from posbench.errors import DataError
 
 
@@ -129,15 +129,11 @@ def test_only_documents_that_reach_the_longest_carry_targets() -> None:
     check(own, {name: len(t) for name, t in tokens.items()})
 
 
-def test_save_load_and_hash(tmp_path: Path) -> None:
+def test_json_and_hash() -> None:
     own = build("x", {"a": np.zeros(900)}, tokenizer_sha256="t", content_sha256="c")
-    own.save(tmp_path / "targets.json")
-    again = Targets.load(tmp_path / "targets.json")
+    again = parse(own.content)
     assert again == own
     assert again.sha256 == own.sha256
     for damage in (b"", b"{}", b"[]", b'{"documents": []}'):
-        (tmp_path / "targets.json").write_bytes(damage)
-        with pytest.raises(DataError, match="damaged"):
-            Targets.load(tmp_path / "targets.json")
-    with pytest.raises(DataError, match="cannot be read"):
-        Targets.load(tmp_path / "absent.json")
+        with pytest.raises(ValueError):
+            parse(damage)

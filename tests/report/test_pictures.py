@@ -212,7 +212,7 @@ def test_a_report_has_a_figure_for_each_corpus(runs: Runs, tmp_path: Path) -> No
         _add(runs, "mrope", _kept((4, 16, 16)), ((4, 16, 16),), data="clips"),
     ]
     names = ["pictures-clips-4x16x16.png", "pictures-photos-16x16.png"]
-    assert write_report(dirs, tmp_path / "all").pictures == names
+    assert [n for n in write_report(dirs, tmp_path / "all").files if "pictures" in n] == names
     assert {path.name for path in (tmp_path / "all").glob("pic*")} == set(names)
     one = gathered(collect(dirs[:2]), dirs[:2])
     assert write_pictures(one, tmp_path / "one") == ["pictures.png"]

@@ -47,6 +47,7 @@ def test_json(posbench):
     found = json.loads(done.out)
     assert done.code == 0
     assert {(r["group"], r["name"]) for r in found} == {("posenc", "logn")}
+    found = json.loads(posbench("check", "sinusoidal", "--json").out)
     (shift,) = [r for r in found if r["check"] == "shift"]
     assert shift["relation"] == ">="
     assert shift["shows"].startswith("not: ")

@@ -50,12 +50,18 @@ def test_the_latest_evaluation_wins(runs: Runs) -> None:
     run = old / "evals"
     again = Runs(runs.root / "again").add("rope", {PLAIN: [30.0] * 6}, evaluation="a0000000")
     (again / "evals" / "a0000000").rename(run / "a0000000")
-    for name, when in (("f0000000", 2_000_000_000), ("a0000000", 1_900_000_000)):
-        os.utime(run / name / "lengths.csv", (when, when))
+
+    def finished(name: str, when: str) -> None:
+        manifest = json.loads((run / name / "manifest.json").read_text())
+        (run / name / "manifest.json").write_text(json.dumps(manifest | {"finished": when}))
+
+    finished("f0000000", "2026-11-30T10:00:00+00:00")
+    finished("a0000000", "2026-11-29T23:00:00+00:00")
+    os.utime(run / "f0000000" / "lengths.csv", (1_500_000_000,) * 2)  # as a checkout may leave it
     rows = collect([old]).rows
     assert len(rows) == 6
     assert rows["nll"].to_numpy() == pytest.approx(np.log(CURVE))
-    os.utime(run / "a0000000" / "lengths.csv", (2_100_000_000,) * 2)
+    finished("a0000000", "2026-12-01T00:00:00+00:00")
     collected = collect([old, old])
     assert collected.rows["nll"].to_numpy() == pytest.approx(math.log(30))
     assert set(collected.blocks["eval_id"]) == {"a0000000"}

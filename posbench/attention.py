@@ -99,7 +99,8 @@ def _fused(
     q, k, values = q.to(kind), k.to(kind), v.to(kind)
     bias = _by_distance(encoding, length, q, ctx)
     kernel = _strided
-    if q.device.type == "cuda" and q.shape[3] == v.shape[3]:
+    # torch's GPU kernels of FlexAttention have heads of 16 channels or more
+    if q.device.type == "cuda" and q.shape[3] == v.shape[3] >= 16:
         kernel = _flex
     elif bias.requires_grad or q.device.type != "cpu" or k.shape[2] <= CHUNK_ROWS:
         kernel = _materialised

@@ -12,10 +12,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from peers.speed import __main__ as driver
-from peers.speed import loop, nanogpt, ours, report, transformers, worker, x_transformers
+from peers.speed import loop, nanogpt, ours, report, transformers, x_transformers
 from peers.speed.bench import QUICK, Bench
 from peers.speed.task import SCORED, Shape, Task
-from posbench.bench.alternate import Worker, WorkerError
+from peers.speed.workers import WorkerError
 
 SHAPE = Shape("tiny", layers=2, width=64, heads=2, hidden=128, length=48, batch=2, vocabulary=50)
 #: the interface of nanoGPT's model.py around something small
@@ -200,11 +200,6 @@ def test_a_worker_serves_steps(task, tmp_path):
     found = bench.one(replace(task, peer="nanogpt", work="whole", steps=7), "x")
     assert 0 < found["loss"] < 5 and found["seconds"] > 0
     assert bench.versions["nanogpt"]["library"] == "local checkout"
-
-
-def test_the_protocol_is_read_from_its_file():
-    assert worker.PROTOCOL.is_file() and worker.serve().__name__ == "serve"
-    assert Worker.__module__ == "posbench.bench.alternate"
 
 
 def test_different_builds_of_torch_are_no_comparison(tmp_path):

@@ -1,7 +1,7 @@
 """Speed beside other libraries: `make bench-peers`, or `python -m peers.speed`.
 
 Every contestant is a process in its own environment and does steps of its work when told to
-(`posbench.bench.alternate`), so that all are measured in every round. A file per library builds its
+(`workers`), so that all are measured in every round. A file per library builds its
 model as its users do (`start`, `scorer`); `loop` turns that into steps, `measure` takes turns,
 `report` writes the tables. Only `ours` imports posbench; this side needs the standard library.
 """

@@ -17,8 +17,8 @@ from peers.environments import PEERS, ROOT, NotInstalled, ready
 from peers.speed import report
 from peers.speed.bench import QUICK, Bench, Size
 from peers.speed.measure import everything
+from peers.speed.workers import WorkerError
 from posbench import machine
-from posbench.bench.alternate import WorkerError
 
 OUT = ROOT / "runs" / "reference" / "speed.md"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from peers.environments import reason
 from peers.speed.task import Shape, Task
-from posbench.bench.alternate import Worker, WorkerError
+from peers.speed.workers import Worker, WorkerError
 
 TESTS = Path(__file__).parents[2]
 #: seconds after which a silent process is ended

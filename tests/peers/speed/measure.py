@@ -12,7 +12,8 @@ from typing import Any
 from peers.environments import plain
 from peers.speed.bench import LIMIT, LONG_RUN, OURS, PLAIN, PRODUCT, Bench, busy
 from peers.speed.task import Shape, Task
-from posbench.bench.alternate import Worker, WorkerError, alternate, side_by_side
+from peers.speed.workers import Worker, WorkerError, side_by_side
+from posbench.bench.alternate import alternate
 
 
 @dataclass(frozen=True)

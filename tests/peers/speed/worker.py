@@ -1,33 +1,21 @@
 """A contestant's process: `python -m peers.speed.worker TASK`, run by its environment's python.
 
-Steps and sweeps are served as `posbench.bench.alternate` says; its file is loaded by its path, so
-that nothing of posbench need be installed. Other work prints JSON, one object a line, and ends.
+Steps and sweeps are served as `peers.speed.workers` says, so that nothing of posbench need be
+installed. Other work prints JSON, one object a line, and ends.
 """
 
 import importlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from peers.speed import loop
 from peers.speed.task import Task
-
-PROTOCOL = Path(__file__).parents[3] / "posbench" / "bench" / "alternate.py"
-
-
-def serve() -> Callable[..., None]:
-    spec = importlib.util.spec_from_file_location("alternate", PROTOCOL)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.serve
+from peers.speed.workers import serve
 
 
 def bounded(limit: int) -> None:
@@ -54,7 +42,7 @@ def main(text: str) -> None:
         else:
             steps = loop.sweep(task, library.scorer(task))
         os.dup2(answers.fileno(), 1)
-        serve()(steps.step, steps.tokens, **about, **steps.facts)
+        serve(steps.step, steps.tokens, **about, **steps.facts)
         return
     if task.work == "survive":
         found = loop.survive(task, library.scorer(task))

@@ -57,8 +57,7 @@ class Extension:
     def loss(self, model: Decoder, name: str) -> float | None:
         """Mean loss at one of the two lengths, in nats per token."""
         shape, inputs, labels = self.windows[name]
-        most = model.sampler.max_length
-        if most is not None and inputs.shape[1] > most:
+        if not model.has_positions(shape):
             return None
         return self._nats(model, shape, inputs, labels) / int((labels >= 0).sum())
 

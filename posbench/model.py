@@ -161,6 +161,15 @@ class Decoder(nn.Module):
             return grid.coordinates(shape)
         return self.sampler.testing(grid.count(shape), draw)
 
+    def has_positions(self, shape: Shape, posenc: PositionalEncoding | None = None) -> bool:
+        """Whether sampler and encoding (None: the trained one) are defined for such an input."""
+        posenc = self.posenc if posenc is None else posenc
+        if posenc.on_a_grid:
+            return posenc.defined_for(shape)
+        length, most = grid.count(shape), self.sampler.max_length
+        drawn = most is None or length <= most
+        return drawn and posenc.defined_for((self.sampler.span(length),))
+
     def training_positions(self, batch: int, shape: Shape, seed: int, step: int) -> Tensor:
         """Positions [batch or 1, T, A] of a training step: a function of (seed, step)."""
         if self.posenc.on_a_grid:

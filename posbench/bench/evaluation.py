@@ -124,7 +124,7 @@ class Sweep:
     def _take(self, name: str, readings: list[Window], more: bool) -> str:
         """Take a pass and keep it for the rounds; why no longer one is to be taken, else empty."""
         length = len(readings[0].inputs)
-        if not self._has_positions(length):
+        if not self.model.has_positions((length,)):
             return f"no positions for {length} tokens; longer lengths were left out"
         one = Pass(self.model, readings, self.memory, self.clock)
         try:
@@ -139,12 +139,6 @@ class Sweep:
             return ""
         self.once[name] = seconds
         return f"took {seconds:.3g} s, so longer lengths were left out (--limit)" if more else ""
-
-    def _has_positions(self, length: int) -> bool:
-        """Whether sampler and encoding are defined for sequences of this length."""
-        sampler, most = self.model.sampler, self.model.posenc.max_length
-        drawn = sampler.max_length is None or length <= sampler.max_length
-        return drawn and (most is None or sampler.span(length) <= most)
 
 
 def prepare(asked: Asked, note: Note) -> dict[str, RunConfig]:

@@ -203,7 +203,7 @@ class _Scorer:
             return "unsupported_rescale"
         if key.protocol == protocols.PREFIX and self._depends_on_the_end(rule, encoding):
             return "unsupported_protocol"
-        if not self._has_positions(encoding, key.shape):
+        if not self.model.has_positions(key.shape, encoding):
             return "unsupported_length"
         return encoding
 
@@ -213,7 +213,7 @@ class _Scorer:
         Of lengths that share passes the longest is left out until the others fit.
         """
         shared = protocols.together(key.protocol, key.shape, self.todo.shapes)
-        shapes = [n for n in shared if self._has_positions(encoding, n)]
+        shapes = [n for n in shared if self.model.has_positions(n, encoding)]
         found: dict[Shape, Cell] = {}
         while shapes:
             try:
@@ -243,15 +243,6 @@ class _Scorer:
         windows = protocols.read(key.protocol, self.todo.data, key.shape, config, key.distance)
         blocks = score.score(self.model, encoding, windows, *how, config.draws, losses.add)
         return [blocks], losses
-
-    def _has_positions(self, encoding: PositionalEncoding, shape: Shape) -> bool:
-        """Whether sampler and encoding are defined for a text, picture or clip of this shape."""
-        if encoding.on_a_grid:
-            return encoding.defined_for(shape)
-        sampler, length = self.model.sampler, grid.count(shape)
-        if sampler.max_length is not None and length > sampler.max_length:
-            return False
-        return encoding.defined_for((sampler.span(length),))
 
     def _depends_on_the_end(self, rule: Rescale, encoding: PositionalEncoding) -> bool:
         """Whether the first tokens of a longer sequence are not what they are on their own."""

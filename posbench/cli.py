@@ -5,6 +5,9 @@ matplotlib) is imported at module level, here or in `posbench.commands`: `--help
 """
 
 import sys
+from typing import Any
+
+import typer
 
 from posbench import console
 from posbench.commands import bench, claims, config, runs, schemes
@@ -13,18 +16,35 @@ from posbench.errors import PosbenchError
 
 __all__ = ["app", "bench", "claims", "config", "main", "runs", "schemes"]
 
+#: what typer, or click below an older one, raises for a command line that it cannot read
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+
 
 def main() -> None:
     """Entry point: user errors become one line and an exit code, an interrupt 130."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except PosbenchError as error:
         console.error(str(error))
         sys.exit(error.exit_code)
-    except SystemExit as stop:
-        if stop.code == 130:  # what typer makes of KeyboardInterrupt
-            console.note("posbench: interrupted; type the same command again to go on")
-        raise
+    except _ClickException as error:
+        sys.exit(_misread(error))
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    if code == 130:  # what typer makes of KeyboardInterrupt
+        console.note("posbench: interrupted; type the same command again to go on")
+    sys.exit(code or 0)
+
+
+def _misread(error: Any) -> int:
+    """Say what is wrong with the command line; a program without a command gets the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        ctx = getattr(error, "ctx", None)
+        command = ctx.command_path if ctx else "posbench"
+        console.error(f"{error.format_message().rstrip('.')} (see {command} --help)")
+    return int(error.exit_code)

@@ -87,9 +87,32 @@ def test_list_as_json_has_the_same_entries() -> None:
     assert all(set(e) == {"kind", "option", "name", "family", "paper", "summary"} for e in entries)
 
 
-def test_a_command_is_needed() -> None:
-    done = CliRunner().invoke(cli.app, [])
-    assert "Usage" in done.output and done.exit_code in (0, 2)
+def test_a_command_is_needed(anywhere: Callable[..., Any]) -> None:
+    done = anywhere()
+    assert (
+        done.code == 2
+        and "Usage: " in done.out + done.err
+        and "eval-lengths" in done.out + done.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian"], "No such command 'trian'. Did you mean 'train'?"),
+        (["report", "--output", "x"], "No such option: --output"),
+        (["claims", "--minutes", "soon"], "Invalid value for '--minutes'"),
+        (["report", "--out"], "Option '--out' requires an argument"),
+        (["check", "--json=3"], "Option '--json' does not take a value"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_line(
+    words: list[str], said: str, anywhere: Callable[..., Any]
+) -> None:
+    done = anywhere(*words)
+    assert done.code == 2 and not done.out
+    (line,) = done.err.splitlines()
+    assert line.startswith(f"posbench: error: {said}") and line.endswith("--help)")
 
 
 # --- the composed config --------------------------------------------------------------------------

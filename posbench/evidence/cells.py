@@ -25,6 +25,7 @@ import pandas as pd
 from posbench import runs, trainlog
 from posbench.errors import ConfigError
 from posbench.evaluate import lengths, rows
+from posbench.evaluate.references import MARGIN
 from posbench.evidence import headroom, rates
 from posbench.evidence.plan import Evaluation, Experiment
 from posbench.files import read_json, write_atomic, write_json
@@ -198,6 +199,29 @@ class Evidence:
             if rates.multiple(manifest["config"]) != own.rate(manifest["preset"], best):
                 found.add(run_id)
         return found
+
+    def excused(self, name: str) -> set[str]:
+        """Fine-tunings at a longer L that pass the gate but for what they are asked about.
+
+        Whether the longer windows are of use is the question, so the loss need fall up to the first
+        L alone, in the run that they go on from, which passes the gate; that they beat the n-gram
+        model is asked of themselves.
+        """
+        found = set[str]()
+        for manifest in self._finished(name):
+            base, own = manifest.get("base"), self._gates(manifest["run_id"])
+            if base and base["train_length"] < manifest["config"]["train"]["seq_len"]:
+                first = self._gates(base["run_id"])
+                beaten = all(gate.get("margin", -1.0) >= MARGIN for gate in own)
+                if own and first and beaten and all(gate["passed"] for gate in first):
+                    found.add(str(manifest["run_id"]))
+        return found
+
+    def _gates(self, run_id: str) -> list[dict[str, Any]]:
+        """What the evaluations of a run say of its gate."""
+        folders = set(self.cells.asked(run_id).values())
+        found = [read_json(folder / runs.MANIFEST).get("gate") for folder in sorted(folders)]
+        return [gate for gate in found if gate]
 
     def missing(self, name: str, seeds: int) -> list[str]:
         """Keys of an experiment's jobs that are not complete; those of runs are run ids."""

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from posbench.data.targets import DOCUMENTS
-from posbench.evaluate.references import STAMP
 from posbench.evidence.claims import ALWAYS, CHECKS, SAME, Claim
 from posbench.evidence.effect import EVEN, Effect, NotYet, together
 from posbench.evidence.select import Source
@@ -111,7 +110,7 @@ def obstacle(claim: Claim, effect: Effect) -> str:
     if claim.claimed == ALWAYS:
         return ""
     if effect.below:
-        return f"{STAMP.removeprefix('demo: ')}: {', '.join(effect.below)}"
+        return f"does not pass the gate: {', '.join(effect.below)}"
     if effect.untuned:
         return f"not at the learning rate that the grid chose: {', '.join(effect.untuned)}"
     if other := [tier for tier in effect.tiers if tier != TIER]:

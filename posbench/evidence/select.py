@@ -45,6 +45,7 @@ class Source(Protocol):
     def manifests(self, name: str) -> list[dict[str, Any]]: ...
     def log(self, name: str) -> pd.DataFrame: ...
     def untuned(self, name: str) -> set[str]: ...
+    def excused(self, name: str) -> set[str]: ...
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,11 @@ def select(source: Source, selection: Selection, measure: str = "nll") -> Select
         sums = mine[[MEASURES[measure], "tokens"]].astype("float64")
         sums = sums.groupby(mine["document"]).sum()
         columns[row["seed"]] = sums[MEASURES[measure]] / sums["tokens"]
-    stamped = [STAMP in str(stamp) for stamp in rows["stamp"]]
-    late = set[str]().union(*(source.untuned(name) for name in full(selection)[WHERE]))
+    late, excused = (
+        set[str]().union(*(those(name) for name in full(selection)[WHERE]))
+        for those in (source.untuned, source.excused)
+    )
+    stamped = rows["stamp"].astype(str).str.contains(STAMP) & ~rows["run_id"].isin(excused)
     b = pd.to_numeric(rows["b"], errors="coerce").mean() if "b" in rows else np.nan
     return Selected(
         pd.concat(columns, axis=1, join="inner"),

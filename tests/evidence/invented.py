@@ -28,7 +28,7 @@ class Invented:
         self.found: dict[str, dict[str, dict[str, Any]]] = {}
         self.logs: dict[str, list[dict[str, Any]]] = {}
         self.truth: dict[tuple[Any, ...], np.ndarray] = {}
-        self.late = set[str]()
+        self.late, self.let = set[str](), set[str]()
 
     def add(
         self,
@@ -108,6 +108,9 @@ class Invented:
 
     def untuned(self, name: str) -> set[str]:
         return self.late
+
+    def excused(self, name: str) -> set[str]:
+        return self.let
 
     def collected(self, name: str) -> Any:
         return SimpleNamespace(

@@ -165,7 +165,7 @@ def test_too_few_documents(entries: Any) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"stamp": "demo: below n-gram"}, "below n-gram: t5"),
+        ({"stamp": "demo: below n-gram"}, "does not pass the gate: t5"),
         ({"tier": "demo"}, "tier demo"),
     ],
 )

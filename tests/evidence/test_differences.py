@@ -204,3 +204,9 @@ def test_a_run_below_its_gate_is_known(source: Invented) -> None:
     )
     assert found.below == ("sinusoidal",)
     assert found.tiers == ("evidence", "demo")
+    source.let = {f"core-sinusoidal-code-s{seed}" for seed in (0, 1)}
+    again = checks.value(source, {**CORE, "preset": "sinusoidal", "ratio": 1}, measure="nll")
+    assert again.below == ("sinusoidal",)  # one of the seeds is not excused
+    source.let.add("core-sinusoidal-code-s2")
+    again = checks.value(source, {**CORE, "preset": "sinusoidal", "ratio": 1}, measure="nll")
+    assert again.below == ()

@@ -185,7 +185,7 @@ def test_rows_say_where_their_rate_is_from(worked: Any, monkeypatch: pytest.Monk
     late = worked.evidence.untuned("core")
     assert {run.split("-")[0] for run in late} == {"alibi"} and len(late) == 3
     assert worked.evidence.untuned("tuned") == set()
-    monkeypatch.setattr(rates, "BASE", 0.3)
+    monkeypatch.setattr(rates, "BASE_RATE", 0.3)
     found = tables.verdicts(worked.evidence)
     found = found[found["experiment"] == "core"].set_index("preset")["rate"]
     assert set(found["alibi"]) == {"grid"} and set(found["rope"]) == {"given"}

@@ -103,5 +103,8 @@ def test_runs_below_the_gate_decide_nothing(worked: Any) -> None:
         arguments={"better": {"preset": "alibi"}, "worse": {"preset": "rope"}},
     )  # fmt: skip
     outcome = decide(claim, worked.evidence)
-    assert (outcome.verdict, outcome.reason) == ("undecided", "below n-gram: alibi, rope")
+    assert (outcome.verdict, outcome.reason) == (
+        "undecided",
+        "does not pass the gate: alibi, rope",
+    )
     assert decide(claim, worked.evidence, seeds=4).reason == "3 of 4 seeds"

@@ -4,6 +4,7 @@ Exit codes: 0 ok, 1 a run failed, 2 bad input, 130 interrupted. Nothing heavy (t
 matplotlib) is imported at module level, here or in `posbench.commands`: `--help` answers at once.
 """
 
+import errno
 import sys
 from typing import Any
 
@@ -33,6 +34,11 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        console.error(f"no space left: {error.filename or 'the output'} cannot be written")
         sys.exit(1)
     if code == 130:  # what typer makes of KeyboardInterrupt
         console.note("posbench: interrupted; type the same command again to go on")

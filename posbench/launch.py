@@ -76,10 +76,27 @@ def _parse(overrides: Sequence[str], hydra: Any = None) -> list[Override]:
             parsed += parser.parse_overrides([text])
         except HydraException as error:
             reason = str(error).splitlines()[0]
-            raise ConfigError(f"{text}: not a valid override ({reason})") from None
+            hint = _quoted(text)
+            raise ConfigError(f"{text}: not a valid override ({hint or reason})") from None
     for override in parsed:
+        first, *rest = str(override.key_or_group).split(".")
+        if not first or (first == "hydra" and not rest) or any(part.isdigit() for part in rest):
+            raise ConfigError(f"{override.input_line}: not an option; write OPTION=VALUE")
         _check_group(override)
     return parsed
+
+
+def _quoted(text: str) -> str:
+    """How to write a value that is no plain word; empty where something else is wrong."""
+    key, equals, value = text.partition("=")
+    if not equals or not value or value[0] in "'\"[{" or "'" in value:
+        return ""
+    quoted = f"{key}='{value}'"
+    try:
+        OverridesParser.create().parse_overrides([quoted])
+    except HydraException:
+        return ""
+    return f'quote what is no plain word: "{quoted}"'
 
 
 def _groups() -> set[str]:
@@ -288,7 +305,8 @@ def _sharing(side_by_side: str, ready: list[jobs.Prepared], overrides: Sequence[
     shared = [] if own else [f"train.threads={each}"]
     if count == 1:
         return shared
-    if importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is None:
+    plugins = importlib.util.find_spec("hydra_plugins")
+    if plugins is None or not importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher"):
         raise ConfigError(
             "--jobs needs hydra-joblib-launcher: pip install 'posbench-harness[launch]', or leave "
             "it out"

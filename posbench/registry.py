@@ -18,6 +18,7 @@ import importlib
 import importlib.metadata
 import importlib.resources
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Iterable
@@ -294,7 +295,9 @@ def _read(group: str, name: str, source: str) -> Entry:
 
 
 def _from_preset(group: str, path: Path) -> Entry:
-    """A YAML preset: its first comment line (after Hydra's package line) is its summary."""
-    comments = [x for x in path.read_text(encoding="utf-8").splitlines() if x.startswith("#")]
-    summary = next((x.lstrip("# ").strip() for x in comments if "@package" not in x), "")
+    """A YAML preset: its comment (after Hydra's package line) is its summary, asides left out."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comments = itertools.takewhile(lambda x: x.startswith("#"), lines)
+    said = " ".join(x.lstrip("# ").strip() for x in comments if "@package" not in x)
+    summary = said.partition("; ")[0].partition(" (")[0]
     return Entry(KINDS[group], group, path.stem, "preset", "", summary)

@@ -20,7 +20,7 @@ from typing import Any
 
 import posbench
 from posbench import plugins, registry
-from posbench.errors import ConfigError, DataError, RunError
+from posbench.errors import ConfigError, DataError, NotWritable, RunError
 from posbench.files import write_json
 from posbench.settings import SCHEMA, RunConfig, changed, digest
 
@@ -102,6 +102,8 @@ class Run:
         try:
             manifest = json.loads(file.read_text(encoding="utf-8"))
             manifest["run_id"], manifest["status"], manifest["config"]["train"]
+        except OSError as error:
+            raise RunError(f"{file}: cannot be read ({error.strerror})") from None
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{file}: damaged ({error})") from None
         return cls(path, manifest)
@@ -189,12 +191,14 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; RunError if another process writes there. Made if missing."""
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
         raise RunError(f"{folder}: another process is writing to this folder") from None
+    except OSError as error:
+        raise NotWritable(f"{folder}: cannot be written ({error.strerror or error})") from None
     try:
         yield
     finally:

@@ -29,6 +29,11 @@ from posbench.step import Stepper
 from posbench.trainlog import JsonLines
 
 LOG = "train.jsonl"
+#: what a damaged checkpoint raises when it is read
+_DAMAGED = (
+    *(RunError, OSError, RuntimeError, UnpicklingError, EOFError),
+    *(ValueError, KeyError, TypeError, AttributeError),
+)
 
 
 @dataclass(frozen=True)
@@ -248,7 +253,7 @@ class _Loop:
             models.load_weights(self.model, folder / runs.WEIGHTS)
             step, optimizers = int(states["step"]), states["optimizers"]
             self.earlier, self.before = float(states["seconds"]), states.get("before", {})
-        except (RunError, OSError, RuntimeError, ValueError, KeyError, UnpicklingError):
+        except _DAMAGED:
             # a damaged checkpoint is worth no more than none
             self.record.update(restarted=f"damaged checkpoint ({folder.name})")
             models.initialise(self.model, self.config.seed)

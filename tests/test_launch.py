@@ -371,6 +371,23 @@ def test_a_wrong_list_is_one_line(overrides: list[str], words: list[str]) -> Non
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("=5", "=5: not an option; write OPTION=VALUE"),
+        ("hydra=5", "hydra=5: not an option"),
+        ("eval.lengths.0=5", "eval.lengths.0=5: not an option"),
+        ("name=\u00fc", "name=\u00fc: not a valid override (quote what is no plain word: \"name='\u00fc'\")"),
+        ("name=a(1)", "quote what is no plain word: \"name='a(1)'\""),
+        ("eval.lengths=[64", "eval.lengths=[64: not a valid override ("),
+    ],
+)  # fmt: skip
+def test_what_hydra_cannot_read_is_one_line(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        launch.sweeps([text])
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_every_combination_becomes_rows_of_one_folder(
     settings_of: Callable[..., Any], text_data: Any, posbench: Command, tmp_path: Path
 ) -> None:

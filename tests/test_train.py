@@ -148,6 +148,7 @@ def test_the_batch_is_a_function_of_seed_and_step(text_data: Any) -> None:
         (runs.WEIGHTS, "flip"),
         (runs.WEIGHTS, "empty"),
         ("optimizer.pt", "cut"),
+        ("optimizer.pt", "empty"),
         ("optimizer.pt", "gone"),
     ],
 )

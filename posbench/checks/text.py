@@ -18,8 +18,9 @@ GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
 
 def coloured() -> bool:
-    """Colour on a terminal, unless NO_COLOR asks for none."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Colour on a terminal, unless NO_COLOR or a dumb terminal asks for none."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain
 
 
 def show(

@@ -49,8 +49,8 @@ class XPos(Rope):
         scale = geometry.train_length if auto else config.scale_base
         if isinstance(scale, str) or not scale > 0:
             raise ConfigError(f"posenc.scale_base={scale}: a number above 0, or auto")
-        if not 0 < config.gamma < math.inf:
-            raise ConfigError(f"posenc.gamma={config.gamma}: must be above 0")
+        if not 0 < config.gamma <= 1e6:
+            raise ConfigError(f"posenc.gamma={config.gamma}: must be above 0, at most 1e6")
         self.scale_base = scale
         self.needs_train_length = self.needs_train_length or auto
         dim = geometry.head_dim

@@ -32,7 +32,7 @@ def read(path: Path) -> dict[Key, Cell]:
     cells: dict[Key, Cell] = {}
     if not path.is_file():
         return cells
-    good, found = [], path.read_text(encoding="utf-8")
+    good, found = [], path.read_text(encoding="utf-8", errors="replace")
     for text in found.splitlines():
         try:
             stored = json.loads(text)

@@ -92,7 +92,8 @@ def is_finished(folder: Path) -> bool:
         manifest = json.loads((folder / runs.MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return bool(manifest.get("status") == "finished" and (folder / rows.LENGTHS).is_file())
+    known = isinstance(manifest, dict) and manifest.get("status") == "finished"
+    return known and all((folder / name).is_file() for name in (rows.LENGTHS, rows.BLOCKS))
 
 
 def by_other_code(folder: Path) -> bool:

@@ -153,6 +153,9 @@ def select(source: Source, selection: Selection, measure: str = "nll") -> Select
         mine = pd.concat([own[own["run_id"] == row["run_id"]] for own in blocks])
         for name, value in [("protocol", CROP)] if crop else [(name, row[name]) for name in ROW]:
             mine = mine[mine[name] == value]
+        if crop:  # of the evaluation that scored most, as the rows that are compared with it
+            scored = mine.assign(tokens=pd.to_numeric(mine["tokens"])).groupby("eval_id")["tokens"]
+            mine = mine[mine["eval_id"] == scored.sum().idxmax()] if len(mine) else mine
         mine = mine.drop_duplicates(["document", "block"])
         if mine.empty:
             raise NotYet(f"no blocks of {named(selection)}")

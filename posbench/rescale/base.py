@@ -242,7 +242,7 @@ class TurnsConfig(Rescale.Config):
         auto = isinstance(self.beta, str)
         turns, length = self.released
         beta = turns * train_length / length if auto else float(self.beta)
-        if not 0 < self.alpha < beta:
+        if not 0 < self.alpha < beta < math.inf:
             raise (UnsupportedRescale if auto else ConfigError)(
                 f"rescale.alpha={self.alpha:g} and rescale.beta={self.beta}"
                 f"{f' ({beta:g} at L = {train_length})' if auto else ''}: need 0 < alpha < beta"

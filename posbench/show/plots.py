@@ -50,7 +50,7 @@ def plot(found: Subject, facts: dict[str, Any], path: Path) -> None:
     try:
         write_atomic(path, buffer.getvalue())
     except OSError as error:
-        raise ConfigError(f"--plot={path}: cannot be written ({error.strerror})") from None
+        raise ConfigError(f"--plot={path}: cannot be written ({error.strerror or error})") from None
 
 
 def _figure(found: Subject, facts: dict[str, Any]) -> Figure:

@@ -84,6 +84,20 @@ def test_the_crop_is_a_side_in_units_of_b(source: Invented) -> None:
     assert found.unit == "b"
 
 
+def test_the_crop_is_that_of_the_evaluation_that_scored_most(source: Invented) -> None:
+    """Another evaluation of the run may have read fewer blocks of each document."""
+    crop, plain = {**ROPE, "protocol": "crop"}, {**ROPE, "ratio": 8}
+    wanted = checks.difference(source, crop, plain)
+    few = [
+        {**b, "eval_id": "a0", "tokens": b["tokens"] // 2, "nats": 9.0}
+        for b in source.blocks["core"]
+        if b["protocol"] == "crop"
+    ]
+    for blocks in (few + source.blocks["core"], source.blocks["core"] + few):
+        source.blocks["core"] = blocks
+        assert checks.difference(source, crop, plain) == wanted
+
+
 def test_b_that_is_not_known_is_not_divided_by(source: Invented) -> None:
     for row in source.rows["core"]:
         row["b"] = ""

@@ -180,6 +180,11 @@ def test_scaled_beta_of_llama3():
         rule("llama3", beta="auto").applied(rope(64, 128), 128, 256)
 
 
+def test_cut_offs_are_finite():
+    with pytest.raises(ConfigError, match="rescale.beta=inf: need 0 < alpha < beta"):
+        rule("yarn", beta=math.inf).applied(rope(64, 128), 128, 256)
+
+
 def test_cut_offs_of_yarn_may_lie_past_the_last_pair():
     """Only the head size less one bounds them, as in the released code: here from 2 to 6 of 4."""
     trained = rope(8, 2048, 72.0)

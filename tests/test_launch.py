@@ -377,7 +377,7 @@ def test_a_wrong_list_is_one_line(overrides: list[str], words: list[str]) -> Non
         ("=5", "=5: not an option; write OPTION=VALUE"),
         ("hydra=5", "hydra=5: not an option"),
         ("eval.lengths.0=5", "eval.lengths.0=5: not an option"),
-        ("name=\u00fc", "name=\u00fc: not a valid override (quote what is no plain word: \"name='\u00fc'\")"),
+        ("name=\u00fc", "not a valid override (quote what is no plain word: \"name='\u00fc'\")"),
         ("name=a(1)", "quote what is no plain word: \"name='a(1)'\""),
         ("eval.lengths=[64", "eval.lengths=[64: not a valid override ("),
     ],

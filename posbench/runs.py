@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -298,8 +298,10 @@ def argv() -> list[str]:
 
 
 def clear(folder: Path) -> None:
-    """Empty a run folder, under its lock."""
-    with locked(folder):
+    """Empty a run folder, under its lock and those of its evaluations."""
+    with ExitStack() as held:
+        for place in (folder, *folder.glob("evals/*/")):
+            held.enter_context(locked(place))
         for item in folder.iterdir():
             if item.is_dir():
                 shutil.rmtree(item)

@@ -252,6 +252,13 @@ def test_a_checkpoint_whose_swap_was_interrupted_is_found(tmp_path: Path) -> Non
     assert runs.checkpoint_folder(tmp_path) == tmp_path / "checkpoint"
 
 
+def test_clear_waits_for_no_evaluation_and_takes_none_away(trained: Any) -> None:
+    folder = trained.path / "evals" / "e0000000"
+    with runs.locked(folder), pytest.raises(RunError, match="e0000000: another process is writing"):
+        runs.clear(trained.path)
+    assert runs.Run.open(trained.path).weights.is_file() and folder.is_dir()
+
+
 def test_clear_empties_a_run_folder(trained: Any) -> None:
     runs.clear(trained.path)
     assert {p.name for p in trained.path.iterdir()} <= {".lock"}

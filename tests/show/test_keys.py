@@ -82,7 +82,7 @@ def test_the_factor_is_a_rescaling_s_own_and_the_length_s(
     found = shown("yarn", "factor=3", "train_length=100")
     assert (found["config"]["factor"], found["config"]["test_length"]) == (3, 300)
     auto = shown("yarn", "test_length=300", "train_length=100")
-    assert (auto["config"]["factor"], auto["properties"]["scale"]) == ("auto", 3)
+    assert (auto["config"]["factor"], auto["properties"]["scale"]) == (3, 3)
     assert auto["tables"]["inv_freq"] == found["tables"]["inv_freq"]
     dynamic = shown("dynamic_ntk", "factor=3", "train_length=100")
     assert "factor" not in dynamic["config"] and dynamic["properties"]["scale"] == 3

@@ -1,5 +1,7 @@
 """A small decoder-only transformer with a positional scheme.
 
+One file: layers, model, how it is built and its initial values are read together.
+
 What is unusual about it:
 
 - The initial value of a tensor is a function of (seed, its name): parameters of a positional scheme

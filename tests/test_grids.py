@@ -1,4 +1,7 @@
-"""Runs on pictures and clips through the command: shapes, what is scored, refusals, the table."""
+"""Runs on pictures and clips through the command: shapes, what is scored, refusals, the table.
+
+One file: its tests share the same few runs.
+"""
 
 import json
 import math

@@ -146,6 +146,7 @@ class Evidence:
     def __init__(self, cells: Cells, experiments: Mapping[str, Experiment]):
         self.cells, self.experiments = cells, experiments
         self._collected: dict[str, Collected] = {}
+        self._excused: dict[str, set[str]] = {}
 
     def runs(self, name: str) -> list[Path]:
         """Cells of an experiment's finished runs."""
@@ -207,15 +208,18 @@ class Evidence:
         L alone, in the run that they go on from, which passes the gate; that they beat the n-gram
         model is asked of themselves.
         """
-        found = set[str]()
-        for manifest in self._finished(name):
-            base, own = manifest.get("base"), self._gates(manifest["run_id"])
-            if base and base["train_length"] < manifest["config"]["train"]["seq_len"]:
-                first = self._gates(base["run_id"])
-                beaten = all(gate.get("margin", -1.0) >= MARGIN for gate in own)
-                if own and first and beaten and all(gate["passed"] for gate in first):
-                    found.add(str(manifest["run_id"]))
-        return found
+        if name not in self._excused:
+            own = self._finished(name)
+            self._excused[name] = {str(m["run_id"]) for m in own if self._is_excused(m)}
+        return self._excused[name]
+
+    def _is_excused(self, manifest: Mapping[str, Any]) -> bool:
+        base = manifest.get("base")
+        if not base or base["train_length"] >= manifest["config"]["train"]["seq_len"]:
+            return False
+        own, first = self._gates(manifest["run_id"]), self._gates(base["run_id"])
+        beaten = all(gate.get("margin", -1.0) >= MARGIN for gate in own)
+        return bool(own and first) and beaten and all(gate["passed"] for gate in first)
 
     def _gates(self, run_id: str) -> list[dict[str, Any]]:
         """What the evaluations of a run say of its gate."""

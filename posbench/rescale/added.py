@@ -64,7 +64,7 @@ class MapRule(Rescale):
 
     def used(self, train_length: int, test_length: int) -> dict[str, Any]:
         found = super().used(train_length, test_length)
-        if self.config.window == "auto":
+        if getattr(self.config, "window", None) == "auto":
             found["window"] = self.map(train_length, test_length)[0]
         return found
 

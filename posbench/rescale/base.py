@@ -125,7 +125,7 @@ class Rescale:
         """What options that are `auto` come to at these lengths, by name."""
         auto = [name for name, value in vars(self.config).items() if value == "auto"]
         found = {n: self.scale(train_length, test_length) for n in _SCALES if n in auto}
-        if "beta" in auto:
+        if isinstance(self.config, TurnsConfig) and "beta" in auto:
             found["beta"] = self.config.cut_offs(train_length)[1]
         return found
 

@@ -82,6 +82,8 @@ def _parse(overrides: Sequence[str], hydra: Any = None) -> list[Override]:
         first, *rest = str(override.key_or_group).split(".")
         if not first or (first == "hydra" and not rest) or any(part.isdigit() for part in rest):
             raise ConfigError(f"{override.input_line}: not an option; write OPTION=VALUE")
+        if override.is_delete():
+            raise ConfigError(f"{text}: {first} cannot be taken away; write OPTION=VALUE")
         _check_group(override)
     return parsed
 
@@ -108,7 +110,7 @@ def _check_group(override: Override) -> None:
     group = override.key_or_group
     if group not in _groups():
         return
-    if override.is_delete() or override.value() is None:
+    if override.value() is None:
         if group != "experiment":
             raise ConfigError(f"{override.input_line}: {group} must be given")
         return
@@ -379,7 +381,7 @@ def opened(overrides: Sequence[str], hydra: Any) -> list[str]:
             found.append(_globbed(override, [o for o in parsed if o is not override]))
         elif key == "init" and override.value() is not None:
             found.append(_from_runs(override, parsed))
-        elif not key.startswith("posenc.options") or override.is_delete():
+        elif not key.startswith("posenc.options"):
             found.append(text)
         elif not override.is_sweep_override() and isinstance(override.value(), dict):
             found += written(key, override.value())

@@ -17,13 +17,23 @@ def cores() -> int:
         return count
 
 
-def processor() -> str:
-    """Name of the processor, as the system gives it."""
+def vendor() -> str:
+    """Maker of the processor, as Linux gives it (`GenuineIntel`); empty elsewhere."""
+    return (_said("vendor_id") or [""])[0].strip()
+
+
+def _said(key: str) -> list[str]:
+    """What Linux says of every core under a key."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.partition(":")[2] for line in file if line.startswith("model name")]
+            return [line.partition(":")[2] for line in file if line.startswith(key)]
     except OSError:
-        names = []
+        return []
+
+
+def processor() -> str:
+    """Name of the processor, as the system gives it."""
+    names = _said("model name")
     if not names and platform.system() == "Darwin":
         asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
         names = [subprocess.run(asked, capture_output=True, text=True, check=False).stdout]

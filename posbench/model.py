@@ -26,6 +26,7 @@ from posbench.encodings.base import Context, PositionalEncoding, Tied, made
 from posbench.errors import ConfigError, RunError
 from posbench.flops import mlp_width
 from posbench.grid import Shape
+from posbench.linear import Linear
 from posbench.positions.base import PositionSampler
 from posbench.rescale.base import Rescale
 from posbench.seeds import seeded
@@ -42,9 +43,9 @@ class SwiGLU(nn.Module):
 
     def __init__(self, width: int, hidden: int):
         super().__init__()
-        self.gate_proj = nn.Linear(width, hidden, bias=False)
-        self.up_proj = nn.Linear(width, hidden, bias=False)
-        self.down_proj = nn.Linear(hidden, width, bias=False)
+        self.gate_proj = Linear(width, hidden, bias=False)
+        self.up_proj = Linear(width, hidden, bias=False)
+        self.down_proj = Linear(hidden, width, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         out: Tensor = self.down_proj(F.silu(self.gate_proj(x_BTD)) * self.up_proj(x_BTD))
@@ -56,8 +57,8 @@ class GeluMlp(nn.Module):
 
     def __init__(self, width: int, hidden: int):
         super().__init__()
-        self.up_proj = nn.Linear(width, hidden)
-        self.down_proj = nn.Linear(hidden, width)
+        self.up_proj = Linear(width, hidden)
+        self.down_proj = Linear(hidden, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         out: Tensor = self.down_proj(F.gelu(self.up_proj(x_BTD), approximate="tanh"))
@@ -72,10 +73,10 @@ class Attention(nn.Module):
         width, self.heads = config.d_model, config.n_heads
         biased = config.style == "gpt2"
         qkv_bias = biased if config.qkv_bias is None else config.qkv_bias
-        self.q_proj = nn.Linear(width, width, bias=qkv_bias)
-        self.k_proj = nn.Linear(width, width, bias=qkv_bias)
-        self.v_proj = nn.Linear(width, width, bias=qkv_bias)
-        self.o_proj = nn.Linear(width, width, bias=biased)
+        self.q_proj = Linear(width, width, bias=qkv_bias)
+        self.k_proj = Linear(width, width, bias=qkv_bias)
+        self.v_proj = Linear(width, width, bias=qkv_bias)
+        self.o_proj = Linear(width, width, bias=biased)
         per_head = width // config.n_heads
         self.q_norm = nn.RMSNorm(per_head, eps=1e-6) if config.qk_norm else nn.Identity()
         self.k_norm = nn.RMSNorm(per_head, eps=1e-6) if config.qk_norm else nn.Identity()
@@ -153,7 +154,7 @@ class Decoder(nn.Module):
         self.sampler = sampler
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
         self.final_norm = norm(config, config.d_model)
-        self.head = nn.Linear(config.d_model, vocab_size, bias=False)
+        self.head = Linear(config.d_model, vocab_size, bias=False)
         if config.tied:
             self.head.weight = self.embedding.weight
 

@@ -74,11 +74,14 @@ def environment() -> dict[str, Any]:
     """Versions and machine facts that a result may depend on."""
     import torch
 
+    from posbench import linear
+
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
+        "matrix_products": linear.library(),
     }
 
 

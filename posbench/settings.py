@@ -39,6 +39,13 @@ def positive(options: dict[str, float | None], least: float = 1) -> None:
             raise ConfigError(f"{option}={value}: must be at least {least}")
 
 
+def above_zero(options: dict[str, float | None]) -> None:
+    """Refuse what is no number above 0, naming the option."""
+    for option, value in options.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"{option}={value}: must be a number above 0")
+
+
 def one_of(option: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse a value that is not in the list, naming the option and the list."""
     if value not in known:
@@ -76,6 +83,7 @@ class ModelConfig:
                 "model.hidden": self.hidden,
             }
         )
+        above_zero({"model.embed_scale": self.embed_scale})
         one_of("model.style", self.style, STYLES)
         if self.d_model % self.n_heads:
             raise ConfigError(
@@ -144,10 +152,9 @@ class TrainConfig:
         if isinstance(self.threads, int):
             positive({"train.threads": self.threads})
         positive({"train.seq_len": self.seq_len, "train.target": self.target}, least=8)
-        for name in ("lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"train.{name}={value}: must be above 0")
+        above_zero({"train.lr": self.lr})
+        if not self.clip > 0:  # infinite: never clipped
+            raise ConfigError(f"train.clip={self.clip}: must be above 0")
         for name in ("warmup", "decay", "final_lr"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"train.{name}={getattr(self, name)}: must be from 0 to 1")
@@ -171,13 +178,14 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         one_of("optimizer.name", self.name, ("adamw", "muon"))
-        if not self.weight_decay >= 0:
-            raise ConfigError(f"optimizer.weight_decay={self.weight_decay}: must not be negative")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(
+                f"optimizer.weight_decay={self.weight_decay}: must be a number, 0 or above"
+            )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"optimizer.{name}={getattr(self, name)}: must be in [0, 1)")
-        if not self.muon_lr_factor > 0:
-            raise ConfigError(f"optimizer.muon_lr_factor={self.muon_lr_factor}: must be above 0")
+        above_zero({"optimizer.muon_lr_factor": self.muon_lr_factor})
 
 
 @dataclass
@@ -317,16 +325,17 @@ class EvalConfig:
         if self.memory_limit is not None and not self.memory_limit > 0:
             raise ConfigError(f"eval.memory_limit={self.memory_limit}: must be above 0 (GiB)")
         positive({"eval.window": self.window}, least=64)
-        for distance in self.distances or []:
-            positive({"eval.distances": distance})
-        if self.distances is not None:
-            self.distances = sorted(set(self.distances)) or None
-        if self.lengths is not None:
-            if not self.lengths:
-                raise ConfigError("eval.lengths=[]: give at least one length")
-            for length in self.lengths:
-                positive({"eval.lengths": length})
-            self.lengths = sorted(set(self.lengths))
+        self.distances = _sizes("eval.distances", self.distances)
+        self.lengths = _sizes("eval.lengths", self.lengths)
+
+
+def _sizes(option: str, given: list[int] | None) -> list[int] | None:
+    """Sizes in tokens, in ascending order."""
+    if given == []:
+        raise ConfigError(f"{option}=[]: give at least one")
+    for size in given or []:
+        positive({option: size})
+    return sorted(set(given)) if given else None
 
 
 @dataclass

@@ -112,7 +112,9 @@ def test_a_text_that_changed_after_training(
 BAD_EVALUATIONS = [
     (["eval.lengths=[64,4096]"], ["eval.lengths", "4096", "1024"]),
     (["eval.lengths=[32]"], ["eval.lengths=32", "at least 64"]),
-    (["eval.lengths=[]"], ["eval.lengths"]),
+    (["eval.lengths=[]"], ["eval.lengths=[]: give at least one"]),
+    (["eval.distances=[]"], ["eval.distances=[]: give at least one"]),
+    (["eval.distances=[0]"], ["eval.distances=0"]),
     (["eval.lengths=[long]"], ["eval.lengths", "long"]),
     (["eval.lengths=all"], ["eval.lengths"]),
     (["eval.lengths=64,128"], ["eval.lengths", "list"]),
@@ -133,7 +135,8 @@ BAD_EVALUATIONS = [
     (["rescale=yarn", "rescale.beta=much"], ["rescale.beta=much"]),
     (["rescale=yarn", "rescale.alpha=64"], ["rescale.alpha=64", "rescale.beta"]),
     (["rescale=yarn", "rescale.truncate=perhaps"], ["rescale.truncate", "perhaps"]),
-    (["~rescale"], ["rescale"]),
+    (["~rescale"], ["~rescale: rescale cannot be taken away"]),
+    (["~eval.lengths"], ["~eval.lengths"]),
 ]
 
 

@@ -23,7 +23,7 @@ SHIFT, MEMORY, BYTES_MORE = 0.03, 0.05, 8 * 2**20
 #: what makes two machines two
 MACHINE = ("cpu", "cores", "gpu")
 #: what else may explain a change
-VERSIONS = ("posbench", "sources", "torch", "python")
+VERSIONS = ("posbench", "sources", "torch", "python", "matrix_products")
 
 
 @dataclass

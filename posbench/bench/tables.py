@@ -73,7 +73,7 @@ def _heading(result: Result, part: str, yardstick: Measurement | None) -> list[s
             f"({low:,.0f} to {high:,.0f}), threads: {yardstick.facts['threads']}, "
             f"rounds: {len(rates)}"
         )
-    return [*lines, HOW, ""]
+    return [*(part for line in [*lines, HOW] for part in textwrap.wrap(line, WIDTH)), ""]
 
 
 def _more(own: dict[str, Any]) -> str:

@@ -147,13 +147,13 @@ def lines(
     if not todo:
         return ["nothing is left to do"]
     hours = sum(one.seconds for one in todo) / 3600 / workers
-    return [*found, f"{'all':<20} {_summary(todo)}; with {workers} side by side {hours:.1f} h"]
+    return [*found, f"{'all':<20} {_summary(todo)}", f"{hours:.1f} h with {workers} side by side"]
 
 
 def _summary(todo: Sequence[Todo]) -> str:
     trainings, evals = sum(one.train for one in todo), sum(len(one.evals) for one in todo)
     hours = sum(one.seconds for one in todo) / 3600
-    return f"{trainings:4d} trainings {evals:5d} evaluations {hours:8.1f} h of one thread"
+    return f"{trainings:4d} trainings {evals:5d} evaluations {hours:7.1f} h of a thread"
 
 
 def plan(

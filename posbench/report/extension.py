@@ -7,6 +7,7 @@ tokens from the last L alone, which a fine-tuning at a longer length is to reach
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,12 @@ def write_extension(run_dirs: Sequence[Path], out: Path) -> tuple[list[str], str
 
 def _panel(group: pd.DataFrame) -> Panel:
     first = group.iloc[0]
-    curves = [
-        curve(f"{first['base']} {method}", _style(str(method)), _by_step(own))
-        for method, own in group.groupby("method", sort=True)
-    ]
+    curves, seen = [], Counter[str]()
+    for method, own in group.groupby("method", sort=True):
+        rule = _rule(str(method))
+        style = _style(str(method), seen[rule])
+        curves.append(curve(f"{first['base']} {method}", style, _by_step(own)))
+        seen[rule] += 1
     runs = group.drop_duplicates("run_id")
     levels = {
         "base run, last L tokens": _mean(runs["aim"]),
@@ -130,10 +133,17 @@ def _by_step(own: pd.DataFrame) -> pd.DataFrame:
     return over_seeds(own, "step", "target_loss", "mean")
 
 
-def _style(method: str) -> Style:
-    """That of the rescaling it is trained under, else one of its own."""
-    rule = re.split(r"[@. ]", method.strip().removeprefix("+"))[0]
-    return rescale_style(rule, "8") if rule in RESCALINGS else scheme_style(f"fine-tuning {method}")
+def _rule(method: str) -> str:
+    """The first word of what a fine-tuning is called."""
+    return re.split(r"[@. ]", method.strip().removeprefix("+"))[0]
+
+
+def _style(method: str, rank: int) -> Style:
+    """That of the rescaling it is trained under, the `rank`-th of them; else one of its own."""
+    rule = _rule(method)
+    if rule in RESCALINGS:
+        return rescale_style(rule, "8", rank=rank)
+    return scheme_style(f"fine-tuning {method}")
 
 
 def _mean(values: pd.Series) -> float:

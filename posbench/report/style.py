@@ -6,7 +6,10 @@ colour-blind readers. Markers and dashes alone tell the lines apart in a grey pr
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from posbench import registry
 
 Dash = str | tuple[int, tuple[float, ...]]
 
@@ -65,10 +68,31 @@ _DASHES = (SOLID, DASHED, DASHDOT, LONG, TWODOT)
 
 
 def _invented(name: str) -> Style:
-    """A stable look for a name that is not in the tables above."""
-    bits = hashlib.sha256(name.encode()).digest()
-    pick = [bits[i] % len(options) for i, options in enumerate((_COLORS, _MARKERS, _DASHES))]
-    return Style(_COLORS[pick[0]], _MARKERS[pick[1]], _DASHES[pick[2]])
+    """A stable look for a name that is not in the tables above; posbench's own share none."""
+    place = _places().get(name, _hashed(name))
+    place, color = divmod(place, len(_COLORS))
+    dash, marker = divmod(place, len(_MARKERS))
+    return Style(_COLORS[color], _MARKERS[marker], _DASHES[dash])
+
+
+def _hashed(name: str) -> int:
+    """A place among all combinations of a colour, a marker and a dash."""
+    combinations = len(_COLORS) * len(_MARKERS) * len(_DASHES)
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % combinations
+
+
+@cache
+def _places() -> dict[str, int]:
+    """The place of every name that comes with posbench: its hash's, or the next that is free."""
+    schemes = [n for n in registry.names("posenc") if n not in SCHEMES]
+    rules = [f"rescale {n}" for n in registry.names("rescale") if n not in RESCALINGS]
+    found: dict[str, int] = {}
+    for name in schemes + rules:
+        place = _hashed(name)
+        while place in found.values():
+            place = (place + 1) % (len(_COLORS) * len(_MARKERS) * len(_DASHES))
+        found[name] = place
+    return found
 
 
 def scheme_style(preset: str) -> Style:

@@ -103,6 +103,14 @@ def test_equal_methods_of_other_lengths_of_training_are_told_apart(runs: Runs) -
     assert set(table["method"]) == {"+pi@8 steps=50", "+pi@8 steps=100"}
 
 
+def test_no_two_methods_look_alike(runs: Runs) -> None:
+    few = [f"+pi@8 steps={steps}" for steps in (50, 100)]
+    found = [run for name in (*few, "+tuned") for run in tuned(runs, name, PI[:1])]
+    panel = extension._panel(extension.fine_tunings(found))
+    assert len({one.style for one in panel.curves}) == len(panel.curves) == 3
+    assert len({one.style.color for one in panel.curves}) == 2  # both PI are in PI's colour
+
+
 def test_seeds_of_a_fine_tuning_are_pooled_and_named_by_their_method(both: list[Path]) -> None:
     pooled = collect(both).pooled
     assert set(pooled["n_seeds"]) == {3}

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from posbench import registry
 from posbench.report.collect import collect
 from posbench.report.figures import _figure, perplexity_figure, ratio_figure
 from posbench.report.panels import PERPLEXITY, RATIO, Quantity
@@ -144,3 +145,10 @@ def test_styles_are_distinct_and_stable() -> None:
     assert rescale_style("yarn", "auto").dash == DASHED
     assert rescale_style("dynamic_ntk", "").dash == DASHDOT
     assert scheme_style("my_own") == scheme_style("my_own") != scheme_style("another_one")
+
+
+def test_nothing_that_comes_with_posbench_looks_like_another() -> None:
+    schemes = [scheme_style(name) for name in registry.options("posenc")]
+    assert len(set(schemes)) == len(schemes) > 30
+    rules = [rescale_style(name, "") for name in registry.names("rescale") if name != "none"]
+    assert len(set(rules)) == len(rules) > 15

@@ -6,7 +6,6 @@ there the linear layers, which are most of a step, go to oneDNN: in float32 as b
 differently in the last bit or two. All else, and every other machine, is left as it is.
 """
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -18,12 +17,8 @@ from posbench import machine
 MKL, ONEDNN = "mkl", "onednn"
 
 
-@cache
-def library() -> str:
-    """What multiplies the float32 matrices of linear layers on this CPU.
-
-    `onednn`, or torch's own choice: `mkl`, empty where it has no MKL.
-    """
+def _library() -> str:
+    """`onednn`, or torch's own choice: `mkl`, empty where it has no MKL."""
     if not torch.backends.mkl.is_available():
         return ""
     wide = (
@@ -31,6 +26,10 @@ def library() -> str:
     )
     known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return ONEDNN if wide and known else MKL
+
+
+#: what multiplies the float32 matrices of linear layers on this CPU
+LIBRARY = _library()
 
 
 class Linear(nn.Linear):
@@ -52,7 +51,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         [..., O].
     """
     kinds = {(t.dtype, t.device.type) for t in (x, weight)}
-    if kinds != {(torch.float32, "cpu")} or library() != ONEDNN or torch.is_autocast_enabled("cpu"):
+    if kinds != {(torch.float32, "cpu")} or LIBRARY != ONEDNN or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
     out: Tensor = _by_onednn(x, weight, bias)
     return out

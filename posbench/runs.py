@@ -81,7 +81,7 @@ def environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "platform": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
-        "matrix_products": linear.library(),
+        "matrix_products": linear.LIBRARY,
     }
 
 

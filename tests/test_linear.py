@@ -21,7 +21,7 @@ needs_onednn = pytest.mark.skipif(
 @pytest.fixture
 def onednn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All goes to oneDNN; the calls are counted."""
-    monkeypatch.setattr(module, "library", lambda: ONEDNN)
+    monkeypatch.setattr(module, "LIBRARY", ONEDNN)
     calls: list[int] = []
     operation: Any = module._by_onednn
 
@@ -84,7 +84,7 @@ def test_only_the_gradients_that_are_asked_for(onednn: list[int]) -> None:
 @pytest.mark.slow
 def test_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one graph, with other operations around it."""
-    monkeypatch.setattr(module, "library", lambda: ONEDNN)
+    monkeypatch.setattr(module, "LIBRARY", ONEDNN)
     x, weight, bias = _inputs((2, 16, 24), 8, True)
     layer = Linear(24, 8)
     with torch.no_grad():
@@ -131,10 +131,10 @@ def test_which_library(
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: there)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: wide)
     monkeypatch.setattr(machine, "vendor", lambda: vendor)
-    assert module.library.__wrapped__() == expected
+    assert module._library() == expected
 
 
 def test_a_manifest_says_which() -> None:
     from posbench.runs import environment
 
-    assert environment()["matrix_products"] == module.library()
+    assert environment()["matrix_products"] == module.LIBRARY

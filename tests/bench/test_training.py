@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import refused
 
+from posbench import linear
 from posbench.bench import training
 
 
@@ -51,13 +52,17 @@ def test_steps_of_schemes_beside_none(small: list[str], bench: Callable[..., Any
 
 
 def test_operations_of_a_step_are_counted(
-    small: list[str], bench: Callable[..., Any], settings_of: Callable[..., Any]
+    small: list[str],
+    bench: Callable[..., Any],
+    settings_of: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Torch counts the matrix products; those of attention are added query by query."""
     from torch.utils.flop_counter import FlopCounterMode
 
     from posbench import model as models
 
+    monkeypatch.setattr(linear, "LIBRARY", linear.MKL)  # the counter knows torch's own products
     _, result = bench("train", "posenc=none", *small, "--rounds", "1")
     built = models.build(settings_of(posenc="none"), 256)
     with FlopCounterMode(display=False) as counter:

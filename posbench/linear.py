@@ -6,11 +6,13 @@ there the linear layers, which are most of a step, go to oneDNN: in float32 as b
 differently in the last bit or two. All else, and every other machine, is left as it is.
 """
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import register_flop_formula
 
 from posbench import machine
 
@@ -67,6 +69,12 @@ def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 @_by_onednn.register_fake
 def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+@register_flop_formula(torch.ops.posbench.linear)
+def _operations(x_shape: list[int], weight_shape: list[int], *rest: Any, **out: Any) -> int:
+    """For torch's counter of floating-point operations."""
+    return 2 * math.prod(x_shape) * weight_shape[0]
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:

@@ -83,7 +83,8 @@ class ModelConfig:
                 "model.hidden": self.hidden,
             }
         )
-        above_zero({"model.embed_scale": self.embed_scale})
+        if self.embed_scale is not None and not math.isfinite(self.embed_scale):
+            raise ConfigError(f"model.embed_scale={self.embed_scale}: must be a number")
         one_of("model.style", self.style, STYLES)
         if self.d_model % self.n_heads:
             raise ConfigError(

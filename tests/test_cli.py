@@ -211,7 +211,7 @@ BAD_SETTINGS = [
     (["optimizer.muon_lr_factor=inf"], ["optimizer.muon_lr_factor=inf: must be a number above 0"]),
     (["train.lr=inf"], ["train.lr=inf: must be a number above 0"]),
     (["train.clip=nan"], ["train.clip=nan"]),
-    (["model.embed_scale=nan"], ["model.embed_scale=nan: must be a number above 0"]),
+    (["model.embed_scale=nan"], ["model.embed_scale=nan: must be a number"]),
     (["model.embed_scale=inf"], ["model.embed_scale=inf"]),
     (["tier=golden"], ["tier=golden", "smoke, demo, evidence, paper"]),
     (["name=a/b"], ["name=a/b"]),

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from posbench import linear as module
 from posbench import machine
@@ -99,6 +100,14 @@ def test_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = torch.autograd.grad(work(x), [x, layer.weight, layer.bias])
     for a, b in zip(found, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_torchs_counter_counts_all_three_products(onednn: list[int]) -> None:
+    inputs = _inputs((3, 5, 24), 8, True)
+    with FlopCounterMode(display=False) as counter:
+        linear(*inputs).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * 15 * 24 * 8 and len(onednn) == 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

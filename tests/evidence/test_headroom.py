@@ -32,7 +32,8 @@ def test_a_row_is_as_with_the_longer_run_in_its_evaluation(worked: Any, tmp_path
         names = [name for name in verdicts.COLUMNS if name in own]
         for name in names:
             a, b = float(own.loc[128, name]), float(mine.loc[128, name])
-            assert np.isclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True), name
+            # windows are batched with others there, and sums are rounded as they come
+            assert np.isclose(a, b, rtol=1e-9, atol=1e-7, equal_nan=True), name
         assert not math.isnan(mine.loc[128, "headroom"])
         assert math.isnan(mine.loc[64, "headroom"])
         compared += 1

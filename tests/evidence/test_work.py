@@ -212,9 +212,10 @@ def test_the_plan_prints_what_is_left_and_its_hours(small_plan: Any) -> None:
     assert lines[0].split()[:5] == ["core", "2", "trainings", "2", "evaluations"]
     assert lines[1].split()[:5] == ["tuned", "1", "trainings", "1", "evaluations"]
     assert lines[2].split()[:5] == ["all", "3", "trainings", "3", "evaluations"]
-    assert "assumed" in lines[3]
+    assert "2 side by side" in lines[3] and "assumed" in lines[4]
+    assert max(map(len, lines)) <= 80
     assert all(one.seconds > 0 and math.isfinite(one.seconds) for one in left)
     small_plan.work()
-    assert small_plan.said[:3] == lines[:3]
+    assert small_plan.said[:4] == lines[:4]
     after = work.plan(small_plan.experiments, small_plan.cells, 1, None, small_plan.runs_root)
     assert after[0] == "nothing is left to do" and "measured" in after[1]

@@ -56,6 +56,10 @@ def plainly(error: Exception) -> str:
     text = str(error).splitlines()[0]
     if "is not a ListConfig" in text:
         return "a list is written [a,b]"
+    if text.endswith("is not Optional"):
+        return "a value is needed"
+    if "is not a subclass of" in text or re.search(r"Cannot assign \w+ to Dict", text):
+        return "has options of its own; write OPTION.KEY=VALUE"
     wrong = _WRONG.match(text)
     containers = "Cannot assign container", "Cannot convert 'ListConfig'"
     if any(words in text for words in containers) or (wrong and wrong["type"] in ("list", "dict")):

@@ -76,9 +76,11 @@ def _invented(name: str) -> Style:
 
 
 def _hashed(name: str) -> int:
-    """A place among all combinations of a colour, a marker and a dash."""
-    combinations = len(_COLORS) * len(_MARKERS) * len(_DASHES)
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % combinations
+    """A place among all combinations of a dash, a marker and a colour, which changes fastest."""
+    color, marker, dash = hashlib.sha256(name.encode()).digest()[:3]
+    place = dash % len(_DASHES)
+    place = place * len(_MARKERS) + marker % len(_MARKERS)
+    return place * len(_COLORS) + color % len(_COLORS)
 
 
 @cache
@@ -87,7 +89,7 @@ def _places() -> dict[str, int]:
     schemes = [n for n in registry.names("posenc") if n not in SCHEMES]
     rules = [f"rescale {n}" for n in registry.names("rescale") if n not in RESCALINGS]
     found: dict[str, int] = {}
-    for name in schemes + rules:
+    for name in reversed(schemes + rules):
         place = _hashed(name)
         while place in found.values():
             place = (place + 1) % (len(_COLORS) * len(_MARKERS) * len(_DASHES))

@@ -83,7 +83,9 @@ def _parse(overrides: Sequence[str], hydra: Any = None) -> list[Override]:
         if not first or (first == "hydra" and not rest) or any(part.isdigit() for part in rest):
             raise ConfigError(f"{override.input_line}: not an option; write OPTION=VALUE")
         if override.is_delete():
-            raise ConfigError(f"{text}: {first} cannot be taken away; write OPTION=VALUE")
+            raise ConfigError(
+                f"{override.input_line}: {first} cannot be taken away; write OPTION=VALUE"
+            )
         _check_group(override)
     return parsed
 

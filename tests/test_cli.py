@@ -189,7 +189,7 @@ BAD_SETTINGS = [
     (["+train.invented=5"], ["invented"]),
     (["~posenc"], ["~posenc: posenc cannot be taken away"]),
     (["~train"], ["~train: train cannot be taken away"]),
-    (["~train.lr"], ["~train.lr", "write OPTION=VALUE"]),
+    (["~train.lr", "seed=1"], ["error: ~train.lr: train cannot be taken away"]),
     (["posenc=null"], ["posenc"]),
     (["train.steps=null"], ["train.steps: a value is needed"]),
     (["train=5"], ["train: has options of its own; write OPTION.KEY=VALUE"]),

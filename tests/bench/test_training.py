@@ -51,9 +51,7 @@ def test_steps_of_schemes_beside_none(small: list[str], bench: Callable[..., Any
 
 
 def test_operations_of_a_step_are_counted(
-    small: list[str],
-    bench: Callable[..., Any],
-    settings_of: Callable[..., Any],
+    small: list[str], bench: Callable[..., Any], settings_of: Callable[..., Any]
 ) -> None:
     """Torch counts the matrix products; those of attention are added query by query."""
     from torch.utils.flop_counter import FlopCounterMode

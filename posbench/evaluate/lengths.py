@@ -7,7 +7,6 @@ the run does not compute its references again; rows are computed from cells alon
 is added leaves the other rows as they were (for `prefix`: one that is not the longest).
 """
 
-import json
 import traceback
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, replace
@@ -20,18 +19,20 @@ from posbench import devices, grid, registry, runs
 from posbench import model as models
 from posbench.data.grids import GridDataset
 from posbench.encodings.base import PositionalEncoding
-from posbench.errors import UnsupportedRescale
+from posbench.errors import RunError, UnsupportedRescale
 from posbench.evaluate import attention, kept, pictures, protocols, rows, score, tuning
 from posbench.evaluate.plan import LONG, PLAIN, VALIDATION, Cell, Key, Plan
 from posbench.evaluate.positions import Losses
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
-from posbench.files import write_atomic, write_json
+from posbench.files import read_json, write_atomic, write_json
 from posbench.grid import Shape
 from posbench.rescale.base import Rescale
 
 #: finished cells of an evaluation that is interrupted, or that lacked memory and may be tried again
 CELLS = "cells.jsonl"
+#: what a complete evaluation folder holds, hashed in its manifest
+TABLES = (rows.LENGTHS, rows.BLOCKS)
 
 
 def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> Path:
@@ -82,25 +83,30 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             (folder / CELLS).unlink()
         manifest |= {"status": "finished", "finished": runs.now()}
         manifest |= {"gate": made.gate, "interval_over": made.interval_over}
+        manifest["sha256"] = {name: runs.file_sha256(folder / name) for name in TABLES}
         write_json(folder / runs.MANIFEST, manifest)
     return folder
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether an evaluation folder is complete."""
+    """Whether an evaluation folder is complete and its tables are as they were written."""
     try:
-        manifest = json.loads((folder / runs.MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = read_json(folder / runs.MANIFEST)
+    except RunError:
         return False
-    known = isinstance(manifest, dict) and manifest.get("status") == "finished"
-    return known and all((folder / name).is_file() for name in (rows.LENGTHS, rows.BLOCKS))
+    written = manifest.get("sha256", {})  # not kept by earlier versions
+    return manifest.get("status") == "finished" and all(
+        (folder / name).is_file()
+        and (name not in written or runs.file_sha256(folder / name) == written[name])
+        for name in TABLES
+    )
 
 
 def by_other_code(folder: Path) -> bool:
     """Whether a complete evaluation was made by another version of the package's sources."""
     if not is_finished(folder):
         return False
-    manifest = json.loads((folder / runs.MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_json(folder / runs.MANIFEST)
     return bool(manifest.get("code", {}).get("sources") != runs.code_version()["sources"])
 
 

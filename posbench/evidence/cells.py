@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from posbench import runs, trainlog
-from posbench.errors import ConfigError
+from posbench.errors import ConfigError, RunError
 from posbench.evaluate import lengths, rows
 from posbench.evaluate.references import MARGIN
 from posbench.evidence import headroom, rates
@@ -171,11 +171,13 @@ class Evidence:
     def collected(self, name: str) -> Collected:
         """Rows, blocks and pooled rows of an experiment's own evaluations, with its headroom.
 
-        RunError where nothing was evaluated yet.
+        RunError where nothing was evaluated yet, and where a cell is damaged.
         """
         if name not in self._collected:
             only = self.evaluated(name)
             found = collect([path.parents[1] for path in only], only)
+            for why in found.skipped.values():
+                raise RunError(why)
             own = self.experiments[name]
             longs = [self.collected(other) for other in own.long if self.evaluated(other)]
             self._collected[name] = headroom.joined(found, longs)
@@ -280,7 +282,8 @@ def _keep(folder: Path, target: Path, keys: Sequence[str]) -> None:
             _sum_blocks(path, target, str(manifest.get("interval_over")))
         else:
             shutil.copy2(path, target / path.name)
-    write_json(place, {**_without(manifest), "asked": sorted(set(keys))})
+    kept = {k: v for k, v in _without(manifest).items() if k != "sha256"}  # of the whole tables
+    write_json(place, {**kept, "asked": sorted(set(keys))})
 
 
 def _sum_blocks(path: Path, target: Path, over: str) -> None:

@@ -175,7 +175,8 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
 
     `only` keeps these evaluation folders and passes over the others.
 
-    RunError when a folder is not a run, a file is damaged, or nothing was evaluated.
+    RunError when a folder is not a run or nothing was evaluated; an evaluation with a damaged table
+    is passed over and named.
     """
     found: list[tuple[str, str, pd.DataFrame, pd.DataFrame]] = []
     skipped: dict[str, str] = {}
@@ -200,7 +201,12 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             if evaluation.get("status") != "finished":
                 skipped[f"{run_id}/{folder.name}"] = "evaluation not finished"
                 continue
-            rows = read_rows(folder / "lengths.csv")
+            try:
+                rows = read_rows(folder / "lengths.csv")
+                blocks = read_blocks(_first(folder / "blocks.csv", folder / "blocks.csv.gz"))
+            except RunError as error:
+                skipped[f"{run_id}/{folder.name}"] = str(error)
+                continue
             rows["model"] = model_hash(manifest.get("config", {}), manifest.get("plugins"))
             rows["eval_id"] = folder.name
             rows["base"] = finetune.names(manifest)[0] if "base" in manifest else ""
@@ -211,7 +217,6 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             rows["passed"] = bool((evaluation.get("gate") or {}).get("passed"))
             if "interval_over" not in rows:
                 rows["interval_over"] = str(evaluation.get("interval_over", "documents"))
-            blocks = read_blocks(_first(folder / "blocks.csv", folder / "blocks.csv.gz"))
             blocks.insert(0, "run_id", run_id)
             blocks.insert(1, "eval_id", folder.name)
             finished = str(evaluation.get("finished"))

@@ -44,6 +44,18 @@ def stop_after(n: int) -> Callable[[str], None]:
     return report
 
 
+def test_a_table_that_was_damaged_is_made_anew(trained: Any, sweep: Sweep) -> None:
+    todo = planning.plan(trained, [sweep("none", lengths=[64], **FEW)])
+    folder = lengths.evaluate(todo)
+    table = folder / "lengths.csv"
+    whole = table.read_bytes()
+    table.write_bytes(whole[:-9])
+    assert not lengths.is_finished(folder)
+    assert lengths.evaluate(todo) == folder
+    assert table.read_bytes() == whole
+    assert lengths.is_finished(folder)
+
+
 def test_an_interrupted_sweep_goes_on_and_ends_byte_identical(
     trained: Any,
     trained_here: Any,

@@ -263,3 +263,12 @@ def test_an_option_that_came_later_makes_no_other_configuration() -> None:
         assert model_hash({**before, group: options}) != model_hash(before), options
     strange = [{**before, "posenc": {"name": "nowhere_to_be_found", "x": x}} for x in (1, 2)]
     assert len({model_hash(one) for one in strange}) == 2
+
+
+def test_a_damaged_evaluation_is_named_and_leaves_the_others(runs: Runs) -> None:
+    whole, damaged = runs.add("alibi", {PLAIN: CURVE}), runs.add("rope", {PLAIN: CURVE})
+    path = damaged / "evals" / "e0000000" / "blocks.csv"
+    path.write_text(path.read_text().replace("nats", "other", 1))
+    found = collect([whole, damaged])
+    assert set(found.rows["preset"]) == {"alibi"}
+    assert any("no column nats" in why for why in found.skipped.values())

@@ -29,7 +29,7 @@ from posbench.evaluate.references import MARGIN
 from posbench.evidence import headroom, rates
 from posbench.evidence.plan import Evaluation, Experiment
 from posbench.files import read_json, write_atomic, write_json
-from posbench.report.collect import Collected, collect
+from posbench.report.collect import Collected, collect, gate_of
 from posbench.train import LOG
 
 #: columns that are equal in the blocks that are summed
@@ -219,15 +219,11 @@ class Evidence:
         base = manifest.get("base")
         if not base or base["train_length"] >= manifest["config"]["train"]["seq_len"]:
             return False
-        own, first = self._gates(manifest["run_id"]), self._gates(base["run_id"])
-        beaten = all(gate.get("margin", -1.0) >= MARGIN for gate in own)
-        return bool(own and first) and beaten and all(gate["passed"] for gate in first)
-
-    def _gates(self, run_id: str) -> list[dict[str, Any]]:
-        """What the evaluations of a run say of its gate."""
-        folders = set(self.cells.asked(run_id).values())
-        found = [read_json(folder / runs.MANIFEST).get("gate") for folder in sorted(folders)]
-        return [gate for gate in found if gate]
+        own, first = (
+            gate_of(self.cells.folder_of(run_id)) if self.cells.manifest(run_id) else {}
+            for run_id in (manifest["run_id"], base["run_id"])
+        )
+        return bool(own.get("margin", -1.0) >= MARGIN and first.get("passed"))
 
     def missing(self, name: str, seeds: int) -> list[str]:
         """Keys of an experiment's jobs that are not complete; those of runs are run ids."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from posbench.evidence.effect import EVEN, Effect, Levels, NotYet, least, together
-from posbench.evidence.select import Selection, Source, effect_of, paired, select
+from posbench.evidence.select import Selected, Selection, Source, effect_of, paired, select
 
 #: units of a loss: as it is, or divided by what context is worth inside L
 NATS, B = "nats", "b"
@@ -33,12 +33,34 @@ def difference(
     if measure == "accuracy":
         return effect_of(good - bad, sides, levels, measure)
     found = effect_of(bad - good, sides, levels, NATS)
-    if unit != B:
-        return found
+    return _in_b(found, sides) if unit == B else found
+
+
+def _in_b(found: Effect, sides: Sequence[Selected]) -> Effect:
+    """An effect in units of the mean b of the last of the sides that has one."""
     b = next((side.b for side in reversed(sides) if math.isfinite(side.b)), math.nan)
     if not b > 0:
         raise NotYet("b is not known, or not above 0")
     return found.times(1 / b, B)
+
+
+def contrast(
+    source: Source,
+    better: Selection,
+    worse: Selection,
+    than: Sequence[Selection],
+    unit: str = NATS,
+    levels: Levels = EVEN,
+) -> Effect:
+    """By how much more `better` is better than `worse` than the first of `than` than the second.
+
+    A difference of two differences in loss, paired by document and seed: what a control shows too
+    does not count. unit `b` as in `difference`.
+    """
+    sides = [select(source, one) for one in (better, worse, *than)]
+    good, bad, plain, reference = paired(sides)
+    found = effect_of((bad - good) - (reference - plain), sides, levels, NATS)
+    return _in_b(found, sides[:2]) if unit == B else found
 
 
 def value(

@@ -52,18 +52,31 @@ def argmin(
 def tax(
     source: Source, default: Selection, grid: Sequence[Selection], levels: Levels = EVEN
 ) -> Effect:
-    """Loss of the best of a grid less that of `default`: negative where the default costs.
+    """Loss of the best of a grid less that of `default`: negative where the default costs."""
+    return best_of_each(source, [default], grid, levels)
 
-    The best is chosen on every second document and measured on the others, and the reverse, so
+
+def best_of_each(
+    source: Source,
+    better: Sequence[Selection],
+    worse: Sequence[Selection],
+    levels: Levels = EVEN,
+) -> Effect:
+    """Loss of the best of the grid `worse` less that of the best of `better`.
+
+    Each best is chosen on every second document and measured on the others, and the reverse, so
     that the choice gains nothing by chance.
     """
-    sides = [select(source, one) for one in (default, *grid)]
-    own, *others = paired(sides)
-    even = np.arange(len(own)) % 2 == 0
-    x = np.empty_like(own)
+    sides = [select(source, one) for one in (*better, *worse)]
+    losses = paired(sides)
+    even = np.arange(len(losses[0])) % 2 == 0
+    x = np.empty_like(losses[0])
     for part in (even, ~even):
-        chosen = others[int(np.argmin([other[~part].mean() for other in others]))]
-        x[part] = chosen[part] - own[part]
+        good, bad = (
+            min(grid, key=lambda one: float(one[~part].mean()))[part]
+            for grid in (losses[: len(better)], losses[len(better) :])
+        )
+        x[part] = bad - good
     return effect_of(x, sides, levels, NATS)
 
 

@@ -32,8 +32,9 @@ from posbench.evidence.select import WHERE, named
 CHECKS: dict[str, Callable[..., Effect]] = {
     f.__name__: f
     for f in (
-        *(checks.difference, checks.value, checks.ratio, checks.ordering, checks.best, checks.jump),
-        *(choices.argmin, choices.tax, choices.agreement),
+        *(checks.difference, checks.contrast, checks.value, checks.ratio),
+        *(checks.ordering, checks.best, checks.jump),
+        *(choices.argmin, choices.tax, choices.best_of_each, choices.agreement),
         *(facts.identical, facts.refused, facts.step_time, facts.steps_until),
     )
 }

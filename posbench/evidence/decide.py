@@ -98,8 +98,11 @@ def _case(claim: Claim, label: str, effect: Effect) -> Case:
     reason = obstacle(claim, effect)
     verdict = UNDECIDED if reason else word(claim, effect)
     if verdict == UNDECIDED and not reason:
-        found = f"an effect of {effect.detectable:.2g} {effect.unit} would have been detected"
-        reason = found if math.isfinite(effect.detectable) else "the interval has an open end"
+        reason = "the interval straddles"
+        if not math.isfinite(effect.hi - effect.lo):
+            reason = "the interval has an open end"
+        elif math.isfinite(effect.detectable):
+            reason = f"an effect of {effect.detectable:.2g} {effect.unit} would have been detected"
     return Case(label, verdict, reason, effect)
 
 

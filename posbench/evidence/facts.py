@@ -10,7 +10,17 @@ from posbench.bench.result import COMPILED, Result
 from posbench.bench.statistics import median, median_interval
 from posbench.errors import ConfigError
 from posbench.evidence.effect import EVEN, Effect, Levels, NotYet, over_seeds
-from posbench.evidence.select import Selection, Source, about, fits, named, paired, rows_of, select
+from posbench.evidence.select import (
+    Selection,
+    Source,
+    about,
+    fits,
+    named,
+    paired,
+    rows_of,
+    select,
+    standing,
+)
 from posbench.trainlog import reached
 
 
@@ -67,15 +77,12 @@ def steps_until(
 
     Those of `later`, or a limit, less those of `sooner`; one number a seed. The base run's loss is
     that of its crop on the same tokens (see posbench.extension). A run that does not get there
-    counts with its last step: beside a limit the effect may be smaller, with `later` it has no
-    upper end; NotYet where one of `sooner` that is compared with `later` does not.
+    counts with its last step, which leaves the effect open: below where it is one of `sooner`,
+    above where it is one of `later`.
     """
     if (later is None) == (limit is None):
         raise ConfigError("claims: steps_until needs either `later` or `limit`")
     first = _reached(source, sooner)
-    never = sum(not there for _, there in first.values())
-    if never and later is not None:
-        raise NotYet(f"{named(sooner)}: not there in {never} of {len(first)} runs")
     second = _reached(source, later) if later is not None else {}
     seeds = sorted(set(first) & set(second)) if later is not None else sorted(first)
     if not seeds:
@@ -86,11 +93,20 @@ def steps_until(
     if second:
         note += f"; {named(later or {})}: {_steps(second)}"
     mean, low, high, detectable = over_seeds(differences, levels)
-    if not all(there for _, there in second.values()):
-        high = math.inf
-    tiers = {m["tier"] for one in (sooner, later) if one for m in _manifests(source, one)}
+    low = low if all(first[seed][1] for seed in seeds) else -math.inf
+    high = high if all(second[seed][1] for seed in seeds if second) else math.inf
+    runs = {m["run_id"]: m for one in (sooner, later) if one for m in _manifests(source, one)}
+    names = [name for one in (sooner, later) if one for name in one["in"]]
     return Effect(
-        mean, low, high, len(seeds), detectable, "steps", tiers=tuple(sorted(tiers)), note=note
+        mean,
+        low,
+        high,
+        len(seeds),
+        detectable,
+        "steps",
+        tiers=tuple(sorted({m["tier"] for m in runs.values()})),
+        note=note,
+        **standing(source, names, [(run, m["preset"]) for run, m in runs.items()]),
     )
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 from posbench.errors import ConfigError
 from posbench.evaluate.references import STAMP
 from posbench.evidence.effect import Effect, Floats, Levels, NotYet, measured
+from posbench.report import tasks
 
 Selection = Mapping[str, Any]
 CROP, WHERE = "crop", "in"
@@ -50,15 +51,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Selected:
-    """Means [documents x seeds], presets with a run below its gate, tiers, mean b of the rows.
-
-    `untuned` are presets with a run at another learning rate than the grid chose for them.
-    """
+    """Means [documents x seeds], tiers, mean b of the rows, and presets as in `standing`."""
 
     values: pd.DataFrame
-    below: tuple[str, ...]
     tiers: tuple[str, ...]
     b: float
+    below: tuple[str, ...] = ()
     untuned: tuple[str, ...] = ()
 
 
@@ -162,19 +160,35 @@ def select(source: Source, selection: Selection, measure: str = "nll") -> Select
         sums = mine[[MEASURES[measure], "tokens"]].astype("float64")
         sums = sums.groupby(mine["document"]).sum()
         columns[row["seed"]] = sums[MEASURES[measure]] / sums["tokens"]
-    late, excused = (
-        set[str]().union(*(those(name) for name in full(selection)[WHERE]))
-        for those in (source.untuned, source.excused)
-    )
-    stamped = rows["stamp"].astype(str).str.contains(STAMP) & ~rows["run_id"].isin(excused)
     b = pd.to_numeric(rows["b"], errors="coerce").mean() if "b" in rows else np.nan
+    runs = list(zip(rows["run_id"], rows["preset"], strict=True))
     return Selected(
-        pd.concat(columns, axis=1, join="inner"),
-        tuple(rows["preset"][stamped].unique()),
-        tuple(rows["tier"].unique()),
-        float(b),
-        tuple(rows["preset"][rows["run_id"].isin(late)].unique()),
+        values=pd.concat(columns, axis=1, join="inner"),
+        tiers=tuple(rows["tier"].unique()),
+        b=float(b),
+        **standing(source, full(selection)[WHERE], runs),
     )
+
+
+def standing(
+    source: Source, names: Sequence[str], runs: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    """Presets of (run id, preset) of these experiments that decide nothing, and why.
+
+    `below`: a run does not pass the gate, has not learned its task at L (which has no reference to
+    beat), or was not evaluated. `untuned`: it is at another learning rate than the grid chose.
+    """
+    late = set[str]().union(*(source.untuned(name) for name in names))
+    passed = set[str]().union(*(source.excused(name) for name in names))
+    for rows in (source.collected(name).rows for name in names if source.evaluated(name)):
+        stamped = rows["run_id"][rows["stamp"].astype(str).str.contains(STAMP)]
+        generated = rows["run_id"][rows["protocol"] == tasks.PROTOCOL]
+        passed |= set(rows["run_id"]) - set(stamped) - set(generated)
+        passed |= tasks.learned(rows)
+    return {
+        "below": tuple(dict.fromkeys(preset for run, preset in runs if run not in passed)),
+        "untuned": tuple(dict.fromkeys(preset for run, preset in runs if run in late)),
+    }
 
 
 def paired(sides: Sequence[Selected]) -> list[Floats]:

@@ -9,17 +9,18 @@ import pandas as pd
 
 from posbench.evaluate import protocols
 from posbench.evaluate.plan import PLAIN
-from posbench.evidence import rates, work
+from posbench.evidence import rates, summary, work
 from posbench.evidence.cells import Evidence
 from posbench.evidence.plan import Experiment
 from posbench.files import write_atomic
+from posbench.report import distances, tasks
 from posbench.report.collect import Collected, model_hash
 from posbench.report.compare import tested
 from posbench.report.pooling import FAMILY
 from posbench.report.sections import records
 
-#: accuracy from which on a seed counts as having solved a length
-SOLVED = 0.9
+#: of a fine-tuning, in its manifest
+FACTS = ("target", "aim", "tax")
 CONFIGURATION = ["preset", "positions", "data", "tokenizer", "train_len"]
 PLACE = [*CONFIGURATION, "rescale", "factor", "options", "protocol", "test_len", "ratio"]
 
@@ -31,13 +32,14 @@ def write(evidence: Evidence, out: Path, seeds: int, runs_root: str = "runs") ->
         "references.csv": references(evidence),
         "sensitivity.csv": sensitivity(evidence),
         "probes.csv": probes(evidence),
+        "distances.csv": by_distance(evidence),
         "extension.csv": extension(evidence),
         "rates.csv": rates.table(evidence.cells),
     }
     for name, table in found.items():
         write_atomic(out / name, table.to_csv(index=False, lineterminator="\n").encode())
     write_atomic(out / "status.md", status(evidence, out, seeds, runs_root))
-    return [*found, "status.md"]
+    return [*found, "status.md", *summary.write(evidence, out)]
 
 
 def _evaluated(evidence: Evidence) -> Iterator[tuple[Experiment, Collected]]:
@@ -57,10 +59,10 @@ def _tabled(lines: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
 
 
 def verdicts(evidence: Evidence) -> pd.DataFrame:
-    """The tidy columns of every row on text, seeds pooled, with `experiment`, `n_seeds` and `rate`.
+    """The tidy columns of every row on text, seeds pooled, with what is not in the rows of one run.
 
-    `rate` says where the learning rate is from: `grid` (the best one of rates.csv), `base`, or
-    `given` by the experiment.
+    `nll_median` is over documents and seeds, for rows that explode. `rate` says where the learning
+    rate is from: `grid` (the best one of rates.csv), `base`, or `given` by the experiment.
     """
     decided, parts = rates.best(evidence.cells), []
     for experiment, found in _evaluated(evidence):
@@ -74,7 +76,7 @@ def verdicts(evidence: Evidence) -> pd.DataFrame:
             for row in records(found.rows.drop_duplicates(FAMILY))
         }
         named = pooled.assign(experiment=experiment.name, rate=pooled["model"].map(words))
-        parts.append(named[["experiment", "rate", *found.columns, "n_seeds"]])
+        parts.append(named[["experiment", "rate", *found.columns, "nll_median", "n_seeds"]])
     return _tabled(parts, ["experiment", "rate", *PLACE, "n_seeds"])
 
 
@@ -91,11 +93,12 @@ def references(evidence: Evidence) -> pd.DataFrame:
     Nats per token on the frozen targets, for every configuration and test length.
     """
     lines = []
-    for _, found in _evaluated(evidence):
+    for experiment, found in _evaluated(evidence):
         rows = found.pooled
         kept = rows["protocol"].eq(protocols.SAME_TARGETS) & rows["status"].eq("ok")
         for row in records(rows[kept]):
-            what = {name: row[name] for name in [*CONFIGURATION, "test_len", "n_seeds"]}
+            what = {"experiment": experiment.name}
+            what |= {name: row[name] for name in [*CONFIGURATION, "test_len", "n_seeds"]}
             interval = row["nll"], row["nll_lo"], row["nll_hi"]
             if row["rescale"] == "window":
                 lines.append(_reference(what, f"window {row['options']}".strip(), *interval))
@@ -104,7 +107,7 @@ def references(evidence: Evidence) -> pd.DataFrame:
                 lines.append(_reference(what, "ngram", row["ngram_nll"]))
                 longer = row["long_nll"], row["long_lo"], row["long_hi"]
                 lines.append(_reference(what, "trained_long", *longer))
-    columns = [*CONFIGURATION, "test_len", "n_seeds", "reference", "nll", "lo", "hi"]
+    columns = ["experiment", *CONFIGURATION, "test_len", "n_seeds", "reference", "nll", "lo", "hi"]
     table = pd.DataFrame(lines, columns=columns)
     return table[table["nll"].notna()].drop_duplicates(ignore_index=True)
 
@@ -122,10 +125,11 @@ def sensitivity(evidence: Evidence) -> pd.DataFrame:
     for experiment, found in _evaluated(evidence):
         for name in experiment.against:
             if evidence.evaluated(name):
-                lines += list(_against(experiment, found, evidence.collected(name)))
+                mine = _against(experiment, found, evidence.collected(name))
+                lines += [{"against": name, **line} for line in mine]
     columns = [
-        "experiment", *PLACE, "n_seeds", "nll", "nll_without", "difference", "lo", "hi", "gain",
-        "gain_without", "verdict", "verdict_without",
+        "experiment", "against", *PLACE, "n_seeds", "nll", "nll_without", "difference", "lo", "hi",
+        "gain", "gain_without", "verdict", "verdict_without",
     ]  # fmt: skip
     return pd.DataFrame(lines, columns=columns)
 
@@ -161,7 +165,9 @@ def _against(
 def probes(evidence: Evidence) -> pd.DataFrame:
     """Accuracy of generated tasks by test length: its distribution over seeds.
 
-    `solved` is the share of seeds with an accuracy above 0.9.
+    Beside it the mean loss, the mean share of windows that are all right (`exact`), and `solved`,
+    the share of seeds that have at least nine in ten of them all right. `learned` is the share of
+    seeds that read right nine tokens in ten at L.
     """
     parts = []
     names = ["data", "preset", "positions", "rescale", "factor", "train_len", "test_len"]
@@ -169,23 +175,47 @@ def probes(evidence: Evidence) -> pd.DataFrame:
         rows = found.rows[_tasks(found.rows) & (found.rows["status"] == "ok")]
         if rows.empty:
             continue
-        table = rows.groupby(names, sort=False)["accuracy"].agg(
-            n_seeds="count",
-            mean="mean",
-            min="min",
-            median="median",
-            max="max",
-            solved=lambda x: (x > SOLVED).mean(),
+        rows = rows.assign(learned=rows["run_id"].isin(tasks.learned(rows)))
+        table = rows.groupby(names, sort=False).agg(
+            chance=("chance", "mean"),
+            n_seeds=("accuracy", "count"),
+            nll=("nll", "mean"),
+            accuracy=("accuracy", "mean"),
+            least=("accuracy", "min"),
+            median=("accuracy", "median"),
+            largest=("accuracy", "max"),
+            exact=("exact", "mean"),
+            solved=("exact", lambda x: (x >= tasks.SOLVED).mean()),
+            learned=("learned", "mean"),
         )
         parts.append(table.reset_index().assign(experiment=experiment.name))
-    columns = ["experiment", *names, "n_seeds", "mean", "min", "median", "max", "solved"]
+    columns = [
+        "experiment", *names, "chance", "n_seeds", "nll", "accuracy", "least", "median", "largest",
+        "exact", "solved", "learned",
+    ]  # fmt: skip
     return _tabled(parts, columns)[columns]
+
+
+def by_distance(evidence: Evidence) -> pd.DataFrame:
+    """Probes by how far back the source of an answer lies, seeds pooled; a line each bucket.
+
+    Accuracy of tasks, and the gain of an earlier copy (`repeat`) in nats per token.
+    """
+    parts = []
+    for experiment, found in _evaluated(evidence):
+        lines = distances.by_distance(found, evidence.runs(experiment.name))
+        if len(lines):
+            own = distances.pooled(lines).drop(columns=["model", "base"])
+            parts.append(own.assign(experiment=experiment.name))
+    table = _tabled(parts, ["experiment", *distances.CURVE[:7], *distances.BUCKET])
+    return table[["experiment", *(name for name in table if name != "experiment")]]
 
 
 def extension(evidence: Evidence) -> pd.DataFrame:
     """Fine-tunings: loss at the target length by step, and what they cost at the first length.
 
-    Over seeds: mean, least and largest; `tax` is the mean loss at L after less that before, in the
+    `target` is that length, `aim` the base run's loss there from its last L tokens. Over seeds:
+    mean, least and largest; `tax` is the mean loss at L after less that before, in the
     line of the last step.
     """
     parts = []
@@ -203,21 +233,24 @@ def extension(evidence: Evidence) -> pd.DataFrame:
             largest=("target_loss", "max"),
         )
         table = table.reset_index().assign(experiment=name)
-        taxes = pd.Series(dict(_taxes(evidence.manifests(name))), dtype="float64")
-        ends = table["step"] == table["preset"].map(last)
-        parts.append(table.assign(tax=table["preset"].map(taxes).where(ends)))
-    columns = ["experiment", "preset", "step", "n_seeds", "target_loss", "least", "largest", "tax"]
+        of = {what: table["preset"].map(_means(evidence.manifests(name), what)) for what in FACTS}
+        of["tax"] = of["tax"].where(table["step"] == table["preset"].map(last))
+        parts.append(table.assign(**of))
+    columns = [
+        "experiment", "preset", "target", "aim", "step", "n_seeds", "target_loss", "least",
+        "largest", "tax",
+    ]  # fmt: skip
     return _tabled(parts, columns)[columns]
 
 
-def _taxes(manifests: Sequence[dict[str, Any]]) -> Iterator[tuple[str, float]]:
-    """Mean short-length tax of every preset."""
+def _means(manifests: Sequence[dict[str, Any]], fact: str) -> dict[str, float]:
+    """Mean over seeds of a fact of fine-tunings, by preset."""
     known: dict[str, list[float]] = {}
     for manifest in manifests:
-        tax = manifest.get("extension", {}).get("tax")
-        if tax is not None:
-            known.setdefault(manifest["preset"], []).append(tax)
-    yield from ((preset, sum(taxes) / len(taxes)) for preset, taxes in known.items())
+        value = manifest.get("extension", {}).get(fact)
+        if value is not None:
+            known.setdefault(manifest["preset"], []).append(value)
+    return {preset: sum(values) / len(values) for preset, values in known.items()}
 
 
 def status(evidence: Evidence, out: Path, seeds: int, runs_root: str = "runs") -> str:

@@ -12,6 +12,8 @@ import pandas as pd
 
 from posbench import finetune, registry
 from posbench.errors import ConfigError, RunError
+from posbench.evaluate import verdicts
+from posbench.evaluate.references import STAMP
 from posbench.files import read_json
 from posbench.report.columns import (
     BLOCK_COLUMNS,
@@ -29,7 +31,7 @@ from posbench.report.columns import (
     TEXT,
 )
 from posbench.report.pooling import Losses, pool
-from posbench.report.sections import sorted_rows
+from posbench.report.sections import records, sorted_rows
 from posbench.settings import (
     ModelConfig,
     OptimizerConfig,
@@ -170,6 +172,42 @@ def model_hash(config: dict[str, Any], plugins: Any = None) -> str:
     return digest(identity)
 
 
+def gate_of(run_dir: Path) -> dict[str, Any]:
+    """The gate of a run: that of the finished evaluation which scored most; {} without any.
+
+    An evaluation of fewer blocks measures the same with less certainty; a run passes or does not.
+    """
+    weights = read_json(run_dir / "manifest.json").get("weights_sha256")
+    known = []
+    for path in run_dir.glob("evals/*/manifest.json"):
+        with contextlib.suppress(RunError):
+            evaluation = read_json(path)
+            if evaluation.get("weights_sha256") == weights and evaluation.get("gate"):
+                asked = evaluation.get("eval") or {}
+                order = (
+                    "margin" in evaluation["gate"],  # else it could not be measured
+                    asked.get("docs") or math.inf,
+                    asked.get("blocks") or 0,
+                    str(evaluation.get("finished")),
+                )
+                known.append((order, evaluation["gate"]))
+    return dict(max(known, key=lambda one: one[0])[1]) if known else {}
+
+
+def _gated(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of an evaluation whose own gate says other than the run's: stamps and verdicts."""
+    found = []
+    for row in records(rows):
+        parts = [part for part in str(row["stamp"]).split("; ") if part and part != STAMP]
+        may = row["status"] == "ok" and verdicts.may_have_one(row, row["passed"])
+        found.append(
+            row
+            | {"stamp": "; ".join(parts if row["passed"] else [*parts, STAMP])}
+            | {"verdict": verdicts.verdict(row) if may else ""}
+        )
+    return pd.DataFrame(found, index=rows.index).astype(rows.dtypes)
+
+
 def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> Collected:
     """Read every finished evaluation of the runs; the latest row wins over an older twin.
 
@@ -187,6 +225,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
         manifest = read_json(run_dir / "manifest.json")
         run_id = str(manifest.get("run_id", run_dir.name))
         before = len(found)
+        gate = gate_of(run_dir)
         for folder in sorted(path.parent for path in run_dir.glob("evals/*/manifest.json")):
             if only is not None and folder not in chosen:
                 continue
@@ -214,7 +253,9 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
                 f"{t['option']} = {t['used']} (paper: {t['paper']})"
                 for t in manifest.get("tied", [])
             )
-            rows["passed"] = bool((evaluation.get("gate") or {}).get("passed"))
+            rows["passed"] = bool(gate.get("passed"))
+            if bool((evaluation.get("gate") or {}).get("passed")) != bool(gate.get("passed")):
+                rows = _gated(rows)
             if "interval_over" not in rows:
                 rows["interval_over"] = str(evaluation.get("interval_over", "documents"))
             blocks.insert(0, "run_id", run_id)

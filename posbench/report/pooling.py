@@ -89,7 +89,8 @@ def aligned(*kinds: Sequence[pd.Series | None]) -> list[Floats] | None:
 def pool(rows: pd.DataFrame, losses: Losses) -> pd.DataFrame:
     """One row per configuration, rescaling, protocol and length.
 
-    A single seed keeps its own numbers. A stamp on any row of any seed stays on all of them. New
+    A single seed keeps its own numbers; fewer than the tier asks for have no verdict. A stamp on
+    any row of any seed stays on all of them. New
     columns: `n_seeds`, `nll_median` over units and seeds, those of `tasks.over_seeds`, `long_nll`,
     `long_lo`, `long_hi` of the run that was trained longer, and `members`: (seed, row) of each
     seed.
@@ -109,7 +110,8 @@ def pool(rows: pd.DataFrame, losses: Losses) -> pd.DataFrame:
         row = {**(each[0] if len(each) == 1 else _several(group, losses)), **joined[key[:2]]}
         row["n_seeds"] = len(each)
         row |= tasks.over_seeds(each)
-        row["stamp"] = "; ".join(stamp_parts([row["stamp"], _too_few(row)]))
+        if few := _too_few(row):
+            row |= {"stamp": "; ".join(stamp_parts([row["stamp"], few])), "verdict": ""}
         row["members"] = tuple((seed["seed"], _place(seed)) for seed in each)
         pooled.append(row | _beside(row, each, losses))
     frame = pd.DataFrame(pooled)

@@ -10,6 +10,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
+
 from posbench.report.columns import OF_SEEDS
 from posbench.report.entries import Cell
 
@@ -17,6 +19,8 @@ from posbench.report.entries import Cell
 PROTOCOL = "generated"
 #: share of the windows that a seed which solves a length has all right
 SOLVED = 0.9
+#: accuracy at L from which on a run has learned its task; before that, others say nothing
+LEARNED = 0.9
 #: seeds that a distribution takes at least
 SEEDS = 5
 
@@ -30,6 +34,12 @@ def over_seeds(seeds: Sequence[dict[str, Any]]) -> dict[str, float]:
     solved = sum(seed["exact"] >= SOLVED for seed in seeds) / len(seeds)
     spread = min(right), statistics.median(right), max(right), solved
     return dict(zip(OF_SEEDS, spread, strict=True))
+
+
+def learned(rows: pd.DataFrame) -> set[str]:
+    """Run ids of those, among rows of tasks, that have learned their task at T = L."""
+    own = rows[(rows["protocol"] == PROTOCOL) & (rows["status"] == "ok") & (rows["ratio"] == 1)]
+    return set(own["run_id"][own["accuracy"].astype("float64") >= LEARNED])
 
 
 def spread(cell: Cell) -> str:

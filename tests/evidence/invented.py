@@ -69,6 +69,7 @@ class Invented:
                     row = {**place, **facts, "data": data, "ratio": ratio, "stamp": stamp, "b": b}
                     row["model"] = f"{experiment}-{preset}-{data}{model}"
                     row["status"] = mean if isinstance(mean, str) else "ok"
+                    row["accuracy"] = values[:, seed].mean() if correct else math.nan
                     self.rows.setdefault(experiment, []).append(row)
                 for d in range(0 if isinstance(mean, str) else self.docs):
                     total = values[d, seed] * TOKENS

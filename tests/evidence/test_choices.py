@@ -12,6 +12,7 @@ from scipy import stats
 
 from posbench.bench.result import Measurement, Result
 from posbench.errors import ConfigError
+from posbench.evaluate.references import STAMP
 from posbench.evidence import choices, facts
 from posbench.evidence.effect import NotYet
 
@@ -212,7 +213,7 @@ def test_steps_within_a_limit() -> None:
 
 def test_a_limit_that_is_passed_counts_in_full() -> None:
     found = facts.steps_until(tuned(None, None, None), PI, limit=400)
-    assert [found.effect, found.lo, found.hi] == [0, 0, 0]
+    assert [found.effect, found.lo, found.hi] == [0, -math.inf, 0]
     assert "not there" in found.note
 
 
@@ -222,8 +223,43 @@ def test_steps_of_two() -> None:
     late = facts.steps_until(tuned(50, 70, 350), PI, LATER)
     assert late.effect == pytest.approx((100 + 100 + 50) / 3)  # the last one never gets there
     assert "400 (not there)" in late.note
-    with pytest.raises(NotYet, match=r"^rope\+pi: not there in 1 of 3 runs$"):
-        facts.steps_until(tuned(50, 70, None), PI, LATER)
+    assert (late.lo > -math.inf, late.hi) == (True, math.inf)
+    turned = facts.steps_until(tuned(50, 70, 350), LATER, PI)  # the other way round: open below
+    assert [turned.effect, turned.lo, turned.hi] == [-late.effect, -math.inf, -late.lo]
+    assert late.below == ("rope+pi", "rope")  # nothing says yet that they pass the gate
+
+
+def test_the_gate_and_the_rate_of_fine_tunings_count() -> None:
+    source = tuned(50, 70, 60)
+    for name, preset, stamp in (("extend", "rope+pi", ""), ("extend_plain", "rope", STAMP)):
+        source.add(name, preset, {1: 2.0}, stamp=stamp)
+        for row in source.rows[name]:
+            row["run_id"] = f"{name}-{preset}-s{row['seed']}"
+    assert facts.steps_until(source, PI, LATER).below == ("rope",)
+    source.let = {f"extend_plain-rope-s{seed}" for seed in range(3)}
+    assert facts.steps_until(source, PI, LATER).below == ()
+    source.late = {"extend-rope+pi-s1"}
+    assert facts.steps_until(source, PI, LATER).untuned == ("rope+pi",)
+
+
+def test_the_best_of_two_grids_is_chosen_on_other_documents() -> None:
+    source = Invented(docs=20)
+    for factor, pi, ntk in (("2", 3.0, 2.9), ("4", 2.8, 2.95)):
+        source.add("core", "rope", {4: pi}, rescale="pi", factor=factor)
+        source.add("core", "rope", {4: ntk}, rescale="ntk", factor=factor)
+    grids = [
+        [{"in": ["core"], "rescale": rule, "factor": f, "ratio": 4} for f in "24"]
+        for rule in ("pi", "ntk")
+    ]
+    found = choices.best_of_each(source, *grids)
+    best = [
+        source.of("core", "rope", 4, rescale=rule, factor=f)
+        for rule, f in (("pi", "4"), ("ntk", "2"))
+    ]
+    assert [found.effect, found.lo, found.hi] == pytest.approx(loops(best[1] - best[0]))
+    single = choices.best_of_each(source, grids[0][:1], grids[1])
+    tax = choices.tax(source, grids[0][0], grids[1])
+    assert (single.effect, single.lo) == (tax.effect, tax.lo)
 
 
 def test_several_fine_tunings_of_a_seed_are_not_mixed() -> None:

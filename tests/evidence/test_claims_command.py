@@ -46,14 +46,14 @@ def test_the_file(posbench: Command, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]  # fmt: skip
     by_id = {row["id"]: row for row in rows}
     assert len(by_id) == len(rows) == len(load())
-    assert by_id["S23"]["verdict"] == "undecided"
-    assert by_id["S23"]["command"] == "posbench claims S23"
-    assert by_id["S23"]["effect"] == by_id["S23"]["n_seeds"] == ""
+    assert by_id["S23a"]["verdict"] == "undecided"
+    assert by_id["S23a"]["command"] == "posbench claims S23a"
+    assert by_id["S23a"]["effect"] == by_id["S23a"]["n_seeds"] == ""
     assert {row["verdict"] for row in rows} == {"undecided"}
 
 
 def test_one_claim_in_full(posbench: Command) -> None:
-    done = posbench("claims", "S23")
+    done = posbench("claims", "S23a")
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 80
     text = " ".join(done.out.split())
@@ -65,7 +65,7 @@ def test_one_claim_in_full(posbench: Command) -> None:
         "39.3 %",
         "undecided: no runs",
         "rope_matched at 8 L: undecided, no runs",
-        "posbench claims S23 --run",
+        "posbench claims S23a --run",
         "posbench train experiment=evidence posenc=none,rope,alibi seed=0,1,2 -m",
     ):
         assert words in text, (words, text)
@@ -84,7 +84,7 @@ def test_parts_of_a_claim(posbench: Command) -> None:
         (("X99",), "claim X99 is none of S01, "),
         (("--seeds", "0"), "--seeds=0: must be at least 1"),
         (("--minutes", "0", "--run"), "--minutes=0: must be above 0"),
-        (("S23", "--out", "made"), "--out=made: of all claims; leave out S23"),
+        (("S23a", "--out", "made"), "--out=made: of all claims; leave out S23a"),
         (("--csv", "."), "a file is to be written"),
         (("--cells", "file"), "a file, not a folder of cells"),
         (("--cells", "nowhere"), "--cells=nowhere: no such folder; only --run makes one"),
@@ -134,12 +134,12 @@ def test_evidence_that_decides(posbench: Command, monkeypatch: pytest.MonkeyPatc
             name = "core" if preset == "rope" else "matched"
             source.add(name, preset, losses, rescale=rule, factor="auto")
     monkeypatch.setattr(cells, "Evidence", lambda *_: source)
-    done = posbench("claims", "S23", "S21a", "S04a", "S09")
+    done = posbench("claims", "S23a", "S21a", "S04a", "S09")
     assert max(map(len, done.out.splitlines())) <= 80
-    row = next(line for line in done.out.splitlines() if line.startswith("S23"))
+    row = next(line for line in done.out.splitlines() if line.startswith("S23a"))
     assert row.split()[1] == "holds"
     assert re.search(r" 0\.(4[89]|5)\d* \[0\.4\S+ \S+ nats ", row), row
-    full = " ".join(posbench("claims", "S23").out.split())
+    full = " ".join(posbench("claims", "S23a").out.split())
     wanted = r"rope at 2 L: 0\.\S+ \[\S+ \S+ nats, holds, 3 seeds, 22 documents"
     assert re.search(wanted, full), full
 
@@ -174,7 +174,7 @@ def test_numbers_of_the_file_are_whole() -> None:
 
 
 def test_ids_are_completed() -> None:
-    assert complete.claims(None, [], "S23") == ["S23"]
+    assert complete.claims(None, [], "S23a") == ["S23a"]
     assert complete.claims(None, [], "A02") == ["A02a", "A02b"]
     assert len(complete.claims(None, [], "")) == len(load())
 

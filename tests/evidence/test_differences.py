@@ -224,3 +224,30 @@ def test_a_run_below_its_gate_is_known(source: Invented) -> None:
     source.let.add("core-sinusoidal-code-s2")
     again = checks.value(source, {**CORE, "preset": "sinusoidal", "ratio": 1}, measure="nll")
     assert again.below == ()
+
+
+def test_a_contrast_is_a_difference_of_differences() -> None:
+    source = Invented()
+    source.add("core", "t5", {0.5: 3.2, 1: 3.0})
+    source.add("core", "sinusoidal", {0.5: 3.3, 1: 3.25})
+    places = [
+        {"in": ["core"], "preset": preset, "ratio": ratio}
+        for ratio in (1, 0.5)
+        for preset in ("t5", "sinusoidal")
+    ]
+    found = checks.contrast(source, places[0], places[1], places[2:])
+    x = [source.of("core", one["preset"], one["ratio"]) for one in places]
+    assert [found.effect, found.lo, found.hi] == pytest.approx(loops((x[1] - x[0]) - (x[3] - x[2])))
+    assert found.effect == pytest.approx(0.15, abs=0.01)
+    in_b = checks.contrast(source, places[0], places[1], places[2:], unit="b")
+    assert (in_b.effect, in_b.unit) == (pytest.approx(found.effect / 0.5), "b")
+
+
+def test_who_has_not_learned_a_task_is_below_the_gate() -> None:
+    source = Invented()
+    for preset, at_length in (("none", 0.99), ("rope", 0.8)):
+        curve = {1: at_length, 2: 0.5}
+        source.add("tasks", preset, curve, data="copy", protocol="generated", correct=True)
+    where = {"in": ["tasks"], "data": "copy", "protocol": "generated", "ratio": 2}
+    assert checks.value(source, {**where, "preset": "none"}).below == ()
+    assert checks.value(source, {**where, "preset": "rope"}).below == ("rope",)

@@ -50,12 +50,13 @@ def test_references_are_those_of_the_rows(out: Path) -> None:
     mine = found[(found["reference"] == "trained_long") & (found["preset"] == "alibi")]
     assert list(mine["test_len"]) == [128]
     assert np.isclose(mine["nll"].item(), long[long["test_len"] == 128]["nll"].item(), rtol=1e-9)
-    assert not found.duplicated(["preset", "train_len", "test_len", "reference", "nll"]).any()
+    assert not found.duplicated(["experiment", "preset", "test_len", "reference"]).any()
 
 
 def test_sensitivity_is_the_paired_difference_of_common_seeds(worked: Any, out: Path) -> None:
     found = pd.read_csv(out / "sensitivity.csv")
     assert set(found["experiment"]) == {"normed"} and (found["n_seeds"] == 2).all()
+    assert set(found["against"]) == {"core"}
     row = found[(found["rescale"] == "none") & (found["test_len"] == 128)]
     ids = {
         name: {
@@ -86,8 +87,33 @@ def test_probes_show_the_distribution_over_seeds(worked: Any, out: Path) -> None
     line = found.loc[128]
     assert line["n_seeds"] == len(accuracies) == 3
     low, middle, high = sorted(accuracies)
-    assert (line["min"], line["median"], line["max"]) == (low, middle, high)
-    assert np.isclose(line["mean"], sum(accuracies) / 3) and line["solved"] == 0
+    assert (line["least"], line["median"], line["largest"]) == (low, middle, high)
+    assert np.isclose(line["accuracy"], sum(accuracies) / 3) and line["solved"] == 0
+    assert line["learned"] == line["exact"] == 0 and 0 < line["chance"] < 0.1
+
+
+def test_probes_by_distance_add_up_to_the_tables_accuracy(worked: Any, out: Path) -> None:
+    found = pd.read_csv(out / "distances.csv")
+    found = found[found["test_len"] == 128]
+    assert set(found["experiment"]) == {"tasks"} and (found["n_seeds"] == 3).all()
+    totals = []
+    for manifest in worked.evidence.manifests("tasks"):
+        run = Path(worked.runs_root) / "default" / manifest["run_id"]
+        (path,) = run.glob("evals/*/distances.csv")
+        own = pd.read_csv(path)
+        own = own[own["test_len"] == 128]
+        totals.append((own["correct"] / own["tokens"]).to_numpy())
+    assert np.allclose(found["accuracy"], np.mean(totals, axis=0))
+    assert np.allclose(found["accuracy_max"], np.max(totals, axis=0))
+
+
+def test_schemes_are_compared_as_in_a_report(worked: Any, out: Path) -> None:
+    text = (out / "verdicts.md").read_text()
+    assert text.startswith("**tier demo, same_targets, text")
+    within = pd.read_csv(out / "within.csv").set_index(["preset", "rescale"])
+    assert set(within.index.get_level_values("preset")) == {"rope", "alibi"}
+    assert (within["longest"] == 128).all() and (within["n_seeds"] == 3).all()
+    assert pd.read_csv(out / "pairs.csv").empty  # no row at 4 or 16 L
 
 
 def test_a_solved_length_counts_by_seeds(worked: Any, tmp_path: Path) -> None:
@@ -95,12 +121,17 @@ def test_a_solved_length_counts_by_seeds(worked: Any, tmp_path: Path) -> None:
 
     shutil.copytree(worked.cells.folder, tmp_path / "cells")
     own = Evidence(Cells(tmp_path / "cells"), worked.experiments)
-    for accuracy, folder in zip(("0.95", "0.91", "0.9"), own.runs("tasks"), strict=True):
+    for share, folder in zip(("0.95", "0.9", "0.89"), own.runs("tasks"), strict=True):
         (path,) = folder.glob("evals/*/lengths.csv")
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-        rows["accuracy"] = accuracy
+        rows["exact"] = share
+        rows["accuracy"] = np.where(rows["test_len"] == "64", share, "0.99")
         rows.to_csv(path, index=False)
-    assert tables.probes(own)["solved"].tolist() == pytest.approx([2 / 3, 2 / 3])
+    found = tables.probes(own)
+    assert found["solved"].tolist() == pytest.approx([2 / 3, 2 / 3])
+    assert found["learned"].tolist() == pytest.approx([2 / 3, 2 / 3])
+    assert found["exact"].tolist() == pytest.approx([2.74 / 3, 2.74 / 3])
+    assert found["accuracy"].tolist() == pytest.approx([2.74 / 3, 0.99])
 
 
 def test_extension_has_the_curve_and_the_tax(worked: Any, out: Path) -> None:
@@ -118,6 +149,8 @@ def test_extension_has_the_curve_and_the_tax(worked: Any, out: Path) -> None:
     assert np.allclose(found["largest"], np.max(curves, axis=0), rtol=1e-12)
     assert found["tax"].isna().tolist() == [True, True, False]
     assert np.isclose(found["tax"].iloc[-1], np.mean(taxes), rtol=1e-9)
+    aims = [m["extension"]["aim"] for m in worked.evidence.manifests("tuned")]
+    assert (found["target"] == 128).all() and np.allclose(found["aim"], np.mean(aims))
 
 
 def test_status_counts_runs_and_what_is_missing(worked: Any, out: Path, tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ def test_tasks_by_accuracy(worked: Any) -> None:
     rows = evidence.collected("tasks").rows
     wanted = rows[rows["test_len"] == 128]["accuracy"].mean()
     assert found.effect == pytest.approx(wanted)
-    assert not found.below and found.n_docs and found.n_docs >= 20
+    assert found.below == ("rope",)  # 20 steps do not teach to copy
+    assert found.n_docs and found.n_docs >= 20
 
 
 def test_steps_of_a_fine_tuning(worked: Any) -> None:

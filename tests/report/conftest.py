@@ -125,7 +125,7 @@ class Runs:
                     score(rule, row["protocol"], length, nll)
                 rows.append(row)
         for name, columns, content in (
-            ("lengths.csv", COLUMNS, rows),
+            ("lengths.csv", [*COLUMNS, *(key for key in changes if key not in COLUMNS)], rows),
             ("blocks.csv", BLOCK_COLUMNS, block_rows),
         ):
             with (folder / name).open("w", newline="") as stream:

@@ -2,12 +2,14 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from posbench.errors import RunError
+from posbench.evaluate.references import STAMP
 from posbench.report.collect import collect, model_hash, read_rows
 from posbench.report.write import write_report
 
@@ -272,3 +274,33 @@ def test_a_damaged_evaluation_is_named_and_leaves_the_others(runs: Runs) -> None
     found = collect([whole, damaged])
     assert set(found.rows["preset"]) == {"alibi"}
     assert any("no column nats" in why for why in found.skipped.values())
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_the_evaluation_that_scored_most_says_whether_a_run_passes(
+    runs: Runs, passed: bool
+) -> None:
+    """Stamps and verdicts of another one, whose gate says the reverse, are as its gate has it."""
+    common: dict[str, Any] = {"ngram": 100.0, "b": 0.5, "gain_b_lo": -0.3, "gain_b_hi": -0.2}
+    few = runs.add(
+        "rope", {PLAIN: CURVE}, stamp=STAMP if passed else "", protocol="nonoverlapping",
+        targets_hash="few", **common,
+    )  # fmt: skip
+    most = runs.add(
+        "rope", {PLAIN: CURVE}, stamp="" if passed else STAMP, evaluation="e0000001", **common
+    )
+    assert few == most
+    for name, blocks, own in (("e0000000", 4, not passed), ("e0000001", 8, passed)):
+        path = few / "evals" / name / "manifest.json"
+        gate = {"passed": own, "margin": 0.2}
+        content = json.loads(path.read_text()) | {"gate": gate, "eval": {"blocks": blocks}}
+        path.write_text(json.dumps(content))
+    found = collect([few]).rows
+    other = found[found["protocol"] == "nonoverlapping"]
+    assert set(found["passed"]) == {passed}
+    assert set(found["stamp"]) == {"" if passed else STAMP}
+    past = other["test_len"] > other["train_len"]
+    assert set(other["verdict"][past]) == {"degrades" if passed else ""}
+    assert set(other["verdict"][~past]) == {""}
+    only = collect([few], [few / "evals" / "e0000000"]).rows
+    assert set(only["passed"]) == {passed}

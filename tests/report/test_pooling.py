@@ -96,7 +96,7 @@ def test_gain_headroom_and_share_of_seeds(runs: Runs, seeds: int) -> None:
     for end in (row["share_lo"], row["share_hi"]):
         assert slow_p(gain - end * headroom) == pytest.approx(0.05, rel=1e-6)
     assert row["nll_median"] == pytest.approx(float(np.median(parts["512"])))
-    assert (row["n_seeds"], row["verdict"]) == (seeds, "uses")
+    assert (row["n_seeds"], row["verdict"]) == (seeds, "uses" if seeds >= 3 else "")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_verdict_of_seeds_is_made_anew(
     pooled = collect(dirs).pooled
     assert list(pooled["verdict"]) == ["", word]
     alone = collect(dirs[:1]).pooled
-    assert list(alone["verdict"]) == ["holds", "holds"]  # one seed keeps its own word
+    assert list(alone["verdict"]) == ["", ""]  # too few for the tier
 
 
 def test_one_failed_gate_or_few_documents_leave_no_verdict(runs: Runs) -> None:

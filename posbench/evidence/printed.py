@@ -13,7 +13,7 @@ from posbench.evidence.claims import ALWAYS, MORE, NO_LESS, SAME, Claim, experim
 from posbench.evidence.decide import UNTESTABLE, Case, Outcome
 from posbench.evidence.effect import Effect
 from posbench.evidence.plan import Experiment
-from posbench.evidence.select import named
+from posbench.evidence.select import WHERE, named
 
 WIDTH = 80
 #: heading -> width of the columns of the table
@@ -128,7 +128,9 @@ def compared(claim: Claim) -> str:
 
 def _said(value: Any) -> str:
     if isinstance(value, Mapping):
-        return named(value)
+        whose = value.get(WHERE, ())
+        only = f" of {whose[0]}" if "preset" in value and len(whose) == 1 else ""
+        return named(value) + only
     return ", ".join(map(_said, value)) if isinstance(value, list) else str(value)
 
 
@@ -154,7 +156,8 @@ def _commands(claim: Claim, experiments: Sequence[Experiment], seeds: int) -> It
         words = ["posbench", "train", *map(shlex.quote, one.train), begin]
         text = textwrap.wrap(" ".join(words), WIDTH - 6, break_on_hyphens=False)
         base = f", RUN one of {one.init}" if one.init else ""
-        about = f"{one.name}{base}: {one.about}"
+        rate = "; of every scheme the train.lr that rates.csv has as best"
+        about = f"{one.name}{base}: {one.about}{rate if one.tuned and not one.init else ''}"
         yield textwrap.fill(about, WIDTH, initial_indent="  # ", subsequent_indent="  # ")
         yield " \\\n    ".join(["  " + text[0], *text[1:]])
 

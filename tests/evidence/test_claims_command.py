@@ -120,8 +120,8 @@ def test_the_plan_and_the_work_are_of_the_claims_alone(
     assert done.code == 0 and done.err == "working\n"
     assert posbench("claims", "--plan").code == 0
     assert asked == [
-        (4, ["schemes", "shorter"], "runs"),
-        (3, 7.0, ["schemes", "shorter"], "there"),
+        (4, ["schemes", "core", "shorter"], "runs"),
+        (3, 7.0, ["schemes", "core", "shorter"], "there"),
         (3, None, "runs"),
     ]
 

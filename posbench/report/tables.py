@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pandas as pd
 
+from posbench.evaluate.verdicts import USES
 from posbench.report import tasks
 from posbench.report.orders import order_lines
 from posbench.report.sections import Cell, Entry, Section, sections
@@ -19,6 +20,8 @@ REFUSALS = {
     "out_of_memory": "oom",
 }
 MISSING = "-"
+#: the rescaling that must not come out as `uses`
+CONTROL = "window"
 NAME_WIDTH = 20
 CELL_WIDTH = 9  # the narrowest cell that holds a value and its half width
 CEILING = 690.0  # exp() above this is not a useful number
@@ -152,7 +155,7 @@ def _unsupported(section: Section) -> list[str]:
 
 
 def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
-    """Footnotes: stamps, short words, options that follow L, rescalings that do not apply.
+    """Footnotes: stamps, short words, a control that failed, options that follow L, and the like.
 
     Of a task first what its numbers are.
     """
@@ -165,7 +168,18 @@ def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
     cells = [cell for entry in section.entries for cell in entry.cells.values()]
     of_task = tasks.notes(cells) if section.keys["protocol"] == tasks.PROTOCOL else []
     notes += [", ".join(legend)] if legend else []
-    return [*of_task, *notes, *tied, *_unsupported(section)]
+    return [*of_task, *notes, *_failed_control(section), *tied, *_unsupported(section)]
+
+
+def _failed_control(section: Section) -> list[str]:
+    """Said where attention to the last L keys alone counts as using more of them."""
+    failed = [
+        entry.label
+        for entry in section.entries
+        if entry.rescale == CONTROL and any(cell.verdict == USES for cell in entry.cells.values())
+    ]
+    what = "sees the last L keys alone and yet `uses` more: no verdict of this table counts"
+    return [f"control failed: {', '.join(failed)} {what}"] if failed else []
 
 
 def lines_of(section: Section) -> list[Line]:

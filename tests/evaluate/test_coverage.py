@@ -10,8 +10,8 @@ deviation of 0.005 where a scheme holds (alibi), of 0.02 to 0.06 where the loss 
 rescaled rope) and of 0.08 to 0.18 where it breaks (rope, sinusoidal); here a quarter of that
 variance each is taken for documents and document x seed, half for blocks. Between seeds KERPLE's
 table 3 has 5 % of perplexity for RoPE at twice the training length and 12 % at 32 times, and 1 to 2
-% where schemes hold or fall slowly; of the committed evidence RoPE with Llama's geometry differs most
-between seeds, by 0.23 nats at 8 L.
+% where schemes hold or fall slowly; of the committed evidence RoPE with Llama's geometry differs
+most between seeds, by 0.24 nats at 8 L.
 """
 
 import json

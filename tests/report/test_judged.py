@@ -12,7 +12,7 @@ from posbench.report.markdown import markdown_table
 from posbench.report.sections import sections
 
 from .conftest import PLAIN, Runs
-from .crossed import add
+from .crossed import add, drawn
 from .test_pooling import made
 
 
@@ -74,3 +74,13 @@ def test_longest_lengths_within_a_share_of_the_crop_loss(runs: Runs) -> None:
     assert within_table(section) in markdown_table(pooled)
     no_crop = pooled.assign(crop_nll=np.nan)
     assert within_table(sections(pd.DataFrame(no_crop))[0]) == ""
+
+
+@pytest.mark.parametrize(("gain", "said"), [(0.05, True), (0.0, False)])
+def test_a_window_that_uses_more_than_it_sees_is_said(runs: Runs, gain: float, said: bool) -> None:
+    parts = [drawn(k, mean, (0.2, 0.02, 0.01), 22, 3) for k, mean in ((1, 3.0), (2, 3.4))]
+    own = {512: parts[0] - gain}
+    dirs = add(runs, "rope", own, *parts, more={"window": own})
+    text = markdown_table(collect(dirs).pooled)
+    words = "control failed: rope window@8 sees the last L keys alone and yet `uses` more"
+    assert (words in text) is said

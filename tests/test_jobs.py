@@ -1,8 +1,11 @@
 """Jobs in processes of their own."""
 
+import os
 import subprocess
 import sys
 import time
+
+import pytest
 
 CHILD = "import os, time; from posbench.jobs import end_with_parent; end_with_parent(); {told}"
 PARENT = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); {rest}"
@@ -17,6 +20,7 @@ def running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
 def test_a_worker_ends_with_its_parent_even_if_that_is_killed() -> None:
     child = CHILD.format(told="print(os.getpid(), flush=True); time.sleep(120)")
     parent = subprocess.Popen(

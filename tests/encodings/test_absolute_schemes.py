@@ -83,3 +83,13 @@ def test_sinusoidal_refusals():
         scheme("sinusoidal", shape(33, 3))
     with pytest.raises(ConfigError, match=r"posenc.base=1: must be above 1"):
         scheme("sinusoidal", base=1)
+
+
+def test_rows_past_the_training_length_stay_as_they_were_drawn():
+    encoding = scheme("learned", shape(train_length=24), size=40)
+    assert encoding.max_length == 40 and encoding.table.shape == (40, 32)
+    encoding.embed(torch.zeros(1, 24, 32), positions(24)).sum().backward()
+    assert bool(encoding.table.grad[:24].all()) and not bool(encoding.table.grad[24:].any())
+    assert float(encoding.table[24:].detach().pow(2).mean().sqrt()) == pytest.approx(0.7, abs=0.1)
+    with pytest.raises(ConfigError, match=r"posenc\.size=23: must be at least 24, the positions"):
+        scheme("learned", shape(train_length=24), size=23)

@@ -173,10 +173,10 @@ def register(cls: T) -> T:
     return cls
 
 
-def get(group: str, name: str) -> Any:
-    """The registered class; ConfigError lists what is known."""
+def get(group: str, name: str, option: str = "") -> Any:
+    """The registered class; ConfigError lists what is known, of the option that names it."""
     if name not in names(group):
-        raise ConfigError(unknown(group, name, names(group)))
+        raise ConfigError(unknown(option or group, name, names(group)))
     if name in _built_in(group):
         module = f"posbench.{PACKAGES[group].replace('/', '.')}.{name}"
         return _registered(module, f"{PACKAGES[group]}/{name}.py")

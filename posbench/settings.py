@@ -25,6 +25,8 @@ STYLES = ("llama", "gpt2")
 PROTOCOLS = ("same_targets", "nonoverlapping", "sliding", "prefix", "repeat")
 PRECISIONS = ("float32", "bf16")
 COMPILE = ("auto", "true", "false")
+#: windows of a validation loss at most
+WINDOWS = 65_536
 
 
 def _aside(default: Any) -> Any:
@@ -148,6 +150,8 @@ class TrainConfig:
                 "train.checkpoint_every": self.checkpoint_every,
             }
         )
+        if self.val_windows > WINDOWS:
+            raise ConfigError(f"train.val_windows={self.val_windows}: must be at most {WINDOWS}")
         if isinstance(self.threads, str) and self.threads != "auto":
             raise ConfigError(f"train.threads={self.threads}: a whole number, auto or null")
         if isinstance(self.threads, int):

@@ -25,6 +25,10 @@ Make = Callable[..., Any]
             ["model.d_model=30", "model.n_heads=4"],
         ),
         (lambda: settings.TrainConfig(steps=0), ["train.steps=0"]),
+        (
+            lambda: settings.TrainConfig(val_windows=10**9),
+            ["train.val_windows=1000000000", "at most 65536"],
+        ),
         (lambda: settings.TrainConfig(batch_size=-4), ["train.batch_size=-4"]),
         (lambda: settings.TrainConfig(seq_len=4), ["train.seq_len=4", "at least 8"]),
         (lambda: settings.TrainConfig(lr=0.0), ["train.lr=0.0", "above 0"]),

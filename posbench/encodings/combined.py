@@ -93,10 +93,12 @@ class Combined(PositionalEncoding):
         return found
 
 
-def make_part(name: str, options: dict[str, Any], geometry: Geometry) -> PositionalEncoding:
-    """A scheme by name, with its options among those of all parts."""
-    cls = registry.get("posenc", name)
+def make_part(
+    option: str, name: str, options: dict[str, Any], geometry: Geometry
+) -> PositionalEncoding:
+    """A scheme by name, which `option` holds, with its options among those of all parts."""
+    cls = registry.get("posenc", name, option)
     if issubclass(cls, Combined):
-        raise ConfigError(f"posenc={name} cannot be a part of another scheme")
+        raise ConfigError(f"{option}={name}: cannot be a part of another scheme")
     part: PositionalEncoding = cls(configured(cls, options.get(name, {})), geometry)
     return part

@@ -22,8 +22,8 @@ _SINGLE = ("relative_position", "normalise", "attend")
 
 
 def make(text: str, options: dict[str, Any], geometry: Geometry) -> PositionalEncoding:
-    """A scheme by name, or several joined by '+', with their options by name."""
-    made = [make_part(name, options, geometry) for name in text.split("+")]
+    """An entry of a pattern: a scheme, or several joined by '+', with their options by name."""
+    made = [make_part("posenc.pattern", name, options, geometry) for name in text.split("+")]
     return made[0] if len(made) == 1 else combine(made)
 
 
@@ -61,7 +61,8 @@ class Stack(Combined):
         if len(names) < 2:
             raise ConfigError(f"posenc.parts={config.parts}: name two or more schemes")
         check_options(self.group, config.options, names)
-        self.join(config, [make_part(name, config.options, geometry) for name in names])
+        made = [make_part("posenc.parts", name, config.options, geometry) for name in names]
+        self.join(config, made)
 
     def join(self, config: Config, parts: Sequence[PositionalEncoding]) -> None:
         """Become the combination of these parts, all of one geometry."""

@@ -83,8 +83,8 @@ class RescaleStack(Rescale):
 
 def _part(name: str, options: Any) -> Rescale:
     """A rescaling by name with some of its options set."""
-    cls = registry.get("rescale", name)
+    cls = registry.get("rescale", name, "rescale.parts")
     if issubclass(cls, RescaleStack):
-        raise ConfigError(f"rescale={name} cannot be a part of itself")
+        raise ConfigError(f"rescale.parts={name}: cannot be a part of itself")
     rule: Rescale = cls(configured(cls, options))
     return rule

@@ -202,8 +202,14 @@ def test_options_reach_their_scheme():
         ({"pattern": []}, "posenc.pattern=.*name a scheme for every layer"),
         ({"pattern": ["rope"] * 3}, "its length 3 must divide model.n_layers=4"),
         ({"pattern": ["rope"] * 8}, "its length 8 must divide model.n_layers=4"),
-        ({"pattern": ["rope", "ropes"]}, r"posenc=ropes is unknown \(did you mean rope\?\)"),
-        ({"pattern": ["rope", "stack"]}, "posenc=stack cannot be a part of another scheme"),
+        (
+            {"pattern": ["rope", "ropes"]},
+            r"posenc.pattern=ropes is unknown \(did you mean rope\?\)",
+        ),
+        (
+            {"pattern": ["rope", "stack"]},
+            "posenc.pattern=stack: cannot be a part of another scheme",
+        ),
         ({"pattern": ["rope", "learned"]}, "learned acts once, before the first layer"),
         ({"pattern": ["rope", "none+sinusoidal"]}, "sinusoidal acts once"),
         ({"pattern": ["shaw+stick_breaking", "none"]}, "both define normalise"),

@@ -263,9 +263,9 @@ def test_stacks_of_stacks_are_taken_apart():
         (["rope", "fox", "rope"], {}, "rope is named twice"),
         (["rope"], {}, "name two or more schemes"),
         ([], {}, "name two or more schemes"),
-        (["rope", "foxes"], {}, r"posenc=foxes is unknown \(did you mean fox\?\)"),
-        (["rope", "stack"], {}, "posenc=stack cannot be a part of another scheme"),
-        (["rope", "layers"], {}, "posenc=layers cannot be a part of another scheme"),
+        (["rope", "foxes"], {}, r"posenc.parts=foxes is unknown \(did you mean fox\?\)"),
+        (["rope", "stack"], {}, "posenc.parts=stack: cannot be a part of another scheme"),
+        (["rope", "layers"], {}, "posenc.parts=layers: cannot be a part of another scheme"),
         (["rope", "fox"], {"alibi": {}}, "posenc.options=alibi is unknown; known: rope, fox"),
         (
             ["rope", "fox"],

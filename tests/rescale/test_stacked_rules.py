@@ -128,10 +128,10 @@ def test_refused_parts(parts, message):
 
 
 def test_refused_options():
-    with pytest.raises(ConfigError, match=r"rescale=stack cannot be a part of itself"):
+    with pytest.raises(ConfigError, match=r"rescale.parts=stack: cannot be a part of itself"):
         stack("pi", "stack")
     with pytest.raises(
-        ConfigError, match=r"rescale=invented is unknown; known: drope, dynamic_ntk, "
+        ConfigError, match=r"rescale.parts=invented is unknown; known: drope, dynamic_ntk, "
     ):
         stack("pi", "invented")
     with pytest.raises(ConfigError, match=r"rescale.options=yarn is unknown; known: pi, logn"):

@@ -39,7 +39,8 @@ class Learned(PositionalEncoding):
         size = geometry.positions if config.size is None else config.size
         if size < geometry.positions:
             raise ConfigError(
-                f"posenc.size={size}: must be at least {geometry.positions}, the positions of training"
+                f"posenc.size={size}: must be at least {geometry.positions}, the positions of "
+                "training"
             )
         self.table = nn.Parameter(torch.empty(size, geometry.d_model))
 

@@ -34,9 +34,9 @@ SHOWN = 4
 
 
 def by_distance(collected: Collected, run_dirs: Sequence[Path]) -> pd.DataFrame:
-    """One line per configuration, length, bucket and seed: sums, `accuracy`, and `gain`.
+    """One line per configuration, length, bucket and seed: sums, `nll`, `accuracy`, and `gain`.
 
-    `gain` is in nats per token, of `repeat` alone. Empty where nothing has distances.
+    `nll` and `gain` are in nats per token, `gain` of `repeat` alone. Empty where nothing has distances.
     """
     rows = collected.rows.drop_duplicates([*SOURCE, *RULE, "protocol", "test_len"])
     folders = {path.resolve() for run in run_dirs for path in Path(run).glob(f"evals/*/{FILE}")}
@@ -53,16 +53,17 @@ def by_distance(collected: Collected, run_dirs: Sequence[Path]) -> pd.DataFrame:
     keys = [*SOURCE, *RULE, "protocol", "test_len"]
     known = pd.concat(found).merge(rows[[*keys, *FACTS]], on=keys)
     sums = known.groupby([*CURVE, "seed", *BUCKET], sort=True)[SUMS].sum(min_count=1).reset_index()
+    sums["nll"] = sums["nats"] / sums["tokens"]
     sums["accuracy"] = sums["correct"] / sums["tokens"]
     sums["gain"] = (sums["control_nats"] - sums["nats"]) / sums["tokens"]
     return sums
 
 
 def pooled(lines: pd.DataFrame) -> pd.DataFrame:
-    """Seeds as one line: mean, least and largest of `accuracy` and `gain`, and `n_seeds`."""
+    """Seeds as one line: mean, least, largest of `nll`, `accuracy` and `gain`, and `n_seeds`."""
     groups = lines.groupby([*CURVE, *BUCKET], sort=False)
     found = groups.agg(n_seeds=("seed", "nunique"), windows=("windows", "sum"))
-    for name in ("accuracy", "gain"):
+    for name in ("nll", "accuracy", "gain"):
         found[[name, f"{name}_min", f"{name}_max"]] = groups[name].agg(["mean", "min", "max"])
     return found.reset_index()
 

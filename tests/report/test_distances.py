@@ -52,6 +52,7 @@ def test_accuracy_by_distance_is_pooled_over_seeds(runs: Runs, tmp_path: Path) -
     assert table.loc[256, "accuracy_min"].tolist() == [1.0, 0.7, 0.8, 0.1]
     assert table.loc[1024, "accuracy_max"].tolist() == [0.5, 0.4, 0.3, 0.2]
     assert (table["n_seeds"] == 2).all() and (table["windows"] == 20).all()
+    assert table["nll"].tolist() == pytest.approx([0.5] * 8)
     assert table["gain"].isna().all()
     # shown up to 4 L = 512 tokens
     assert "T = 256" in text and "| rope" in text and "0.80" in text and "0.45" not in text

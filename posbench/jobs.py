@@ -6,12 +6,10 @@ Hydra stops here. `prepare` writes nothing below `runs_root`, so that bad input 
 import dataclasses
 import multiprocessing
 import os
-import threading
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -138,8 +136,8 @@ def train_job(cfg: DictConfig) -> Outcome:
     from posbench import devices, train
 
     devices.make_fast()
-    if multiprocessing.current_process().name != "MainProcess":
-        end_with_parent()
+    if worker := multiprocessing.parent_process():
+        machine.end_with(worker.pid)
     hydra = HydraConfig.get()
     ready = prepare(cfg, hydra.runtime.choices["posenc"])
     folder = str(ready.folder)
@@ -166,19 +164,6 @@ def train_job(cfg: DictConfig) -> Outcome:
             message = f"{type(error).__name__}: {error} ({place}; all of it in {runs.MANIFEST})"
             return Outcome(folder, "failed", message=message)
     return Outcome(folder, "finished", record.manifest["val_loss"])
-
-
-@cache
-def end_with_parent() -> None:
-    """End this process within a second of its parent, however that was ended."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def finished(ready: Prepared) -> runs.Run | None:

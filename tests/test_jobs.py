@@ -1,4 +1,4 @@
-"""Jobs in processes of their own."""
+"""A process that ends with its parent."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-CHILD = "import os, time; from posbench.jobs import end_with_parent; end_with_parent(); {told}"
+CHILD = "import os, time; from posbench.machine import end_with; end_with(os.getppid()); {told}"
 PARENT = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); {rest}"
 
 

@@ -31,8 +31,6 @@ from posbench.rescale.base import Rescale
 
 #: finished cells of an evaluation that is interrupted, or that lacked memory and may be tried again
 CELLS = "cells.jsonl"
-#: what a complete evaluation folder holds, hashed in its manifest
-TABLES = (rows.LENGTHS, rows.BLOCKS)
 
 
 def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> Path:
@@ -83,23 +81,19 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             (folder / CELLS).unlink()
         manifest |= {"status": "finished", "finished": runs.now()}
         manifest |= {"gate": made.gate, "interval_over": made.interval_over}
-        manifest["sha256"] = {name: runs.file_sha256(folder / name) for name in TABLES}
+        manifest["sha256"] = runs.hashes([*folder.glob("*.csv"), *folder.glob("*.npz")])
         write_json(folder / runs.MANIFEST, manifest)
     return folder
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether an evaluation folder is complete and its tables are as they were written."""
+    """Whether an evaluation folder is complete and its files are as they were written."""
     try:
         manifest = read_json(folder / runs.MANIFEST)
     except RunError:
         return False
-    written = manifest.get("sha256", {})  # not kept by earlier versions
-    return manifest.get("status") == "finished" and all(
-        (folder / name).is_file()
-        and (name not in written or runs.file_sha256(folder / name) == written[name])
-        for name in TABLES
-    )
+    known = manifest.get("status") == "finished" and not runs.altered(folder, manifest)
+    return known and all((folder / name).is_file() for name in (rows.LENGTHS, rows.BLOCKS))
 
 
 def by_other_code(folder: Path) -> bool:

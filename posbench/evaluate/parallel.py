@@ -126,13 +126,9 @@ def _round(
 
 def _elsewhere(path: Path, sweeps: list[SweepConfig], parent: int) -> Outcome:
     """Measure one run, in a process of its own, which ends when its parent has."""
+    machine.end_with(parent)
     devices.make_fast()
-
-    def report(item: str) -> None:
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return _outcome(path, lambda: lengths.evaluate(plan(runs.Run.open(path), sweeps), report))
+    return _outcome(path, lambda: lengths.evaluate(plan(runs.Run.open(path), sweeps)))
 
 
 def _outcome(path: Path, work: Callable[[], Path]) -> Outcome:

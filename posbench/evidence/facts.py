@@ -95,7 +95,8 @@ def steps_until(
     mean, low, high, detectable = over_seeds(differences, levels)
     low = low if all(first[seed][1] for seed in seeds) else -math.inf
     high = high if all(second[seed][1] for seed in seeds if second) else math.inf
-    runs = {m["run_id"]: m for one in (sooner, later) if one for m in _manifests(source, one)}
+    every = [m for one in (sooner, later) if one for m in _manifests(source, one)]
+    runs = {m["run_id"]: m for m in every if m["seed"] in seeds}
     names = [name for one in (sooner, later) if one for name in one["in"]]
     return Effect(
         mean,

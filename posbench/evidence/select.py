@@ -173,22 +173,26 @@ def select(source: Source, selection: Selection, measure: str = "nll") -> Select
 def standing(
     source: Source, names: Sequence[str], runs: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Presets of (run id, preset) of these experiments that decide nothing, and why.
+    """Presets of (run id, preset) of these experiments that decide nothing.
 
-    `below`: a run does not pass the gate, has not learned its task at L (which has no reference to
-    beat), or was not evaluated. `untuned`: it is at another learning rate than the grid chose.
+    `below`: a run does not pass the gate, or, in brackets, has not learned its task at L (which has
+    no reference to beat) or was not evaluated. `untuned`: it is at another learning rate than the
+    grid chose.
     """
-    late = set[str]().union(*(source.untuned(name) for name in names))
-    passed = set[str]().union(*(source.excused(name) for name in names))
+    late, passed = (
+        set[str]().union(*(those(name) for name in names))
+        for those in (source.untuned, source.excused)
+    )
+    why: dict[str, str] = {}
     for rows in (source.collected(name).rows for name in names if source.evaluated(name)):
-        stamped = rows["run_id"][rows["stamp"].astype(str).str.contains(STAMP)]
-        generated = rows["run_id"][rows["protocol"] == tasks.PROTOCOL]
-        passed |= set(rows["run_id"]) - set(stamped) - set(generated)
-        passed |= tasks.learned(rows)
-    return {
-        "below": tuple(dict.fromkeys(preset for run, preset in runs if run not in passed)),
-        "untuned": tuple(dict.fromkeys(preset for run, preset in runs if run in late)),
-    }
+        generated = set(rows["run_id"][rows["protocol"] == tasks.PROTOCOL])
+        stamped = set(rows["run_id"][rows["stamp"].astype(str).str.contains(STAMP)])
+        why |= dict.fromkeys(rows["run_id"], "")
+        why |= dict.fromkeys(generated, " (its task not learned at L)")
+        passed |= set(rows["run_id"]) - stamped - generated | tasks.learned(rows)
+    below = [p + why.get(run, " (not evaluated)") for run, p in runs if run not in passed]
+    untuned = [preset for run, preset in runs if run in late]
+    return {"below": tuple(dict.fromkeys(below)), "untuned": tuple(dict.fromkeys(untuned))}
 
 
 def paired(sides: Sequence[Selected]) -> list[Floats]:

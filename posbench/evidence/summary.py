@@ -1,8 +1,8 @@
 """The schemes of the evidence beside each other: what `posbench report` makes, of the main rows.
 
-Main are the experiments that say what there is to gain (`long` in the plan), plain and under each
-rescaling without further options, at a factor of T/L where it takes one, at L and doublings of it.
-Rows of every option are in verdicts.csv.
+Main are the experiments that name runs which say what there is to gain (`long` in the plan), plain
+and under each rescaling without further options, at a factor of T/L where it takes one, at L and
+doublings of it. Rows of every option are in verdicts.csv.
 """
 
 from pathlib import Path
@@ -15,9 +15,12 @@ from posbench.evaluate.verdicts import longest_within
 from posbench.evidence.cells import Evidence
 from posbench.files import write_atomic
 from posbench.report.compare import COLUMNS, MULTIPLES, compared
+from posbench.report.judged import matrices
 from posbench.report.markdown import markdown_table
 from posbench.report.matrix import matrix_figure
 from posbench.report.pooling import Losses, pool
+from posbench.report.sections import sections
+from posbench.report.tables import title_of
 
 #: test lengths of the table over L
 RATIOS = (1, 2, 4, 8, 16)
@@ -54,7 +57,12 @@ def write(evidence: Evidence, out: Path) -> list[str]:
     for name, table in (("within.csv", within), ("pairs.csv", pairs)):
         text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
         write_atomic(out / name, text.encode())
-    write_atomic(out / "verdicts.md", markdown_table(shown, pairs).encode())
+    who = [
+        f"**{title_of(s, short=False)}**\n\n{matrix}\n"
+        for s in sections(schemes)
+        if (matrix := matrices(s, pairs))
+    ]
+    write_atomic(out / "verdicts.md", "\n".join([markdown_table(shown), *who]).encode())
     drawn = len(schemes) > 0 and matrix_figure(schemes, pairs, out / "matrix")
     figures = ["matrix.png", "matrix.svg"] if drawn else []
     return ["within.csv", "pairs.csv", "verdicts.md", *figures]

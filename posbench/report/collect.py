@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from posbench import finetune, registry
+from posbench import finetune, registry, runs
 from posbench.errors import ConfigError, RunError
 from posbench.evaluate import verdicts
 from posbench.evaluate.references import STAMP
@@ -31,7 +31,7 @@ from posbench.report.columns import (
     TEXT,
 )
 from posbench.report.pooling import Losses, pool
-from posbench.report.sections import records, sorted_rows
+from posbench.report.sections import records, sorted_rows, stamp_parts
 from posbench.settings import (
     ModelConfig,
     OptimizerConfig,
@@ -48,7 +48,7 @@ class Collected:
 
     `rows`: one per run, rescaling, protocol and test length: the tidy columns, and `model` (hash of
     the configuration without its seed), `eval_id` (folder), `interval_over`, `tied` (options
-    that follow L: the value used and the paper's), `passed` (the gate of its evaluation) and `base`
+    that follow L: the value used and the paper's), `passed` (the gate of its run) and `base`
     (of a fine-tuning: what tables call the run that it goes on from).
     `blocks`: the scored blocks behind them and their references, with `run_id` and `eval_id`; as
     means of documents they are `losses`.
@@ -183,29 +183,25 @@ def gate_of(run_dir: Path) -> dict[str, Any]:
         with contextlib.suppress(RunError):
             evaluation = read_json(path)
             if evaluation.get("weights_sha256") == weights and evaluation.get("gate"):
-                asked = evaluation.get("eval") or {}
-                order = (
-                    "margin" in evaluation["gate"],  # else it could not be measured
-                    asked.get("docs") or math.inf,
-                    asked.get("blocks") or 0,
-                    str(evaluation.get("finished")),
+                gate, asked = evaluation["gate"], evaluation.get("eval") or {}
+                # earlier versions did not keep how much was scored
+                scored = gate.get("n_blocks") or (asked.get("docs") or 1e6) * (
+                    asked.get("blocks") or 0
                 )
-                known.append((order, evaluation["gate"]))
+                measured = "margin" in gate
+                known.append(((measured, scored, str(evaluation.get("finished"))), gate))
     return dict(max(known, key=lambda one: one[0])[1]) if known else {}
 
 
 def _gated(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of an evaluation whose own gate says other than the run's: stamps and verdicts."""
-    found = []
+    stamps, words = [], []
     for row in records(rows):
-        parts = [part for part in str(row["stamp"]).split("; ") if part and part != STAMP]
+        parts = [part for part in stamp_parts([row["stamp"]]) if part != STAMP]
+        stamps.append("; ".join(parts if row["passed"] else [*parts, STAMP]))
         may = row["status"] == "ok" and verdicts.may_have_one(row, row["passed"])
-        found.append(
-            row
-            | {"stamp": "; ".join(parts if row["passed"] else [*parts, STAMP])}
-            | {"verdict": verdicts.verdict(row) if may else ""}
-        )
-    return pd.DataFrame(found, index=rows.index).astype(rows.dtypes)
+        words.append(verdicts.verdict(row) if may else "")
+    return rows.assign(stamp=stamps, verdict=words)
 
 
 def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> Collected:
@@ -239,6 +235,11 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
                 continue
             if evaluation.get("status") != "finished":
                 skipped[f"{run_id}/{folder.name}"] = "evaluation not finished"
+                continue
+            if names := runs.altered(folder, evaluation):
+                skipped[f"{run_id}/{folder.name}"] = (
+                    f"{folder / names[0]} is damaged: not as it was written"
+                )
                 continue
             try:
                 rows = read_rows(folder / "lengths.csv")

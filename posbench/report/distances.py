@@ -36,10 +36,13 @@ SHOWN = 4
 def by_distance(collected: Collected, run_dirs: Sequence[Path]) -> pd.DataFrame:
     """One line per configuration, length, bucket and seed: sums, `nll`, `accuracy`, and `gain`.
 
-    `nll` and `gain` are in nats per token, `gain` of `repeat` alone. Empty where nothing has distances.
+    `nll` and `gain` are in nats per token, `gain` of `repeat` alone. Empty where nothing has
+    distances.
     """
     rows = collected.rows.drop_duplicates([*SOURCE, *RULE, "protocol", "test_len"])
-    folders = {path.resolve() for run in run_dirs for path in Path(run).glob(f"evals/*/{FILE}")}
+    kept = set(rows["eval_id"])
+    every = (path.resolve() for run in run_dirs for path in Path(run).glob(f"evals/*/{FILE}"))
+    folders = {path for path in every if path.parent.name in kept}
     found = []
     for path in sorted(folders):
         lines = read_table(path, ["run_id", *RULE, "protocol", *BUCKET, *SUMS[:-1]])

@@ -111,9 +111,8 @@ def matrices(section: Section, pairs: pd.DataFrame) -> str:
     """Who beats whom at 4 L and 16 L; empty where fewer than two entries were compared."""
     parts = []
     for length in compare.lengths_of(section):
+        entries = compare.shown(section, length)
         found = compare.outcomes(section, length, pairs)
-        known = {label for pair in found for label in pair}
-        entries = [entry for entry in compare.shown(section, length) if entry.label in known]
         if len(entries) < 2 or not found:
             continue
         body = [

@@ -176,10 +176,13 @@ def _failed_control(section: Section) -> list[str]:
     failed = [
         entry.label
         for entry in section.entries
-        if entry.rescale == CONTROL and any(cell.verdict == USES for cell in entry.cells.values())
+        if (entry.rescale, entry.options) == (CONTROL, "")
+        and any(cell.verdict == USES for cell in entry.cells.values())
     ]
-    what = "sees the last L keys alone and yet `uses` more: no verdict of this table counts"
-    return [f"control failed: {', '.join(failed)} {what}"] if failed else []
+    what = (
+        "uses more than the L keys a layer sees; look at what they add up to before `uses` counts"
+    )
+    return [f"control: {', '.join(failed)} {what}"] if failed else []
 
 
 def lines_of(section: Section) -> list[Line]:

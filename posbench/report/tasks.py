@@ -39,6 +39,7 @@ def over_seeds(seeds: Sequence[dict[str, Any]]) -> dict[str, float]:
 def learned(rows: pd.DataFrame) -> set[str]:
     """Run ids of those, among rows of tasks, that have learned their task at T = L."""
     own = rows[(rows["protocol"] == PROTOCOL) & (rows["status"] == "ok") & (rows["ratio"] == 1)]
+    own = own[own["rescale"] == "none"]
     return set(own["run_id"][own["accuracy"].astype("float64") >= LEARNED])
 
 

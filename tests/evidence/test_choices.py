@@ -226,7 +226,7 @@ def test_steps_of_two() -> None:
     assert (late.lo > -math.inf, late.hi) == (True, math.inf)
     turned = facts.steps_until(tuned(50, 70, 350), LATER, PI)  # the other way round: open below
     assert [turned.effect, turned.lo, turned.hi] == [-late.effect, -math.inf, -late.lo]
-    assert late.below == ("rope+pi", "rope")  # nothing says yet that they pass the gate
+    assert late.below == ("rope+pi (not evaluated)", "rope (not evaluated)")
 
 
 def test_the_gate_and_the_rate_of_fine_tunings_count() -> None:

@@ -81,7 +81,7 @@ def test_parts_of_a_claim(posbench: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("X99",), "claim X99 is none of S01, "),
+        (("X99",), "claim X99 is none of S01a, "),
         (("--seeds", "0"), "--seeds=0: must be at least 1"),
         (("--minutes", "0", "--run"), "--minutes=0: must be above 0"),
         (("S23a", "--out", "made"), "--out=made: of all claims; leave out S23a"),

@@ -250,4 +250,5 @@ def test_who_has_not_learned_a_task_is_below_the_gate() -> None:
         source.add("tasks", preset, curve, data="copy", protocol="generated", correct=True)
     where = {"in": ["tasks"], "data": "copy", "protocol": "generated", "ratio": 2}
     assert checks.value(source, {**where, "preset": "none"}).below == ()
-    assert checks.value(source, {**where, "preset": "rope"}).below == ("rope",)
+    found = checks.value(source, {**where, "preset": "rope"})
+    assert found.below == ("rope (its task not learned at L)",)

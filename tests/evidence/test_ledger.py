@@ -57,21 +57,32 @@ class Expected:
             if one.init is None:
                 ((cfg, preset),) = launch.train_configs(list(line), False)
                 config: Any = OmegaConf.to_container(cfg)
-                data = str(config["data"]["name"])
-                shown: Any = preset
-            else:
-                values = dict(word.split("=", 1) for word in line)
-                rule = {"name": values["rescale"]} if "rescale" in values else None
-                length = int(values.get("train.seq_len", 128))
-                config = {"rescale": rule, "train": {"seq_len": length}}
-                data, shown = "code", None
-            length = config["train"]["seq_len"]
-            task = registry.get("data", data).family == "task"
-            manifest = {"preset": shown, "config": config, "data": data}
-            rows: set[tuple[Any, ...]] = set()
-            for evaluation in one.evaluations(preset if one.init is None else ""):
-                rows |= set(self._rows(evaluation.overrides, length, task))
-            self.found.append((manifest, rows))
+                self._add(name, preset, config, str(config["data"]["name"]))
+                continue
+            values = dict(word.split("=", 1) for word in line)
+            rule = {"name": values["rescale"]} if "rescale" in values else None
+            config = {"rescale": rule, "train": {"seq_len": int(values.get("train.seq_len", 128))}}
+            for base in launch.split(EXPERIMENTS[one.init].train):
+                (begun,) = (word.partition("=")[2] for word in base if word.startswith("posenc="))
+                if not one.presets or begun in one.presets:
+                    self._add(name, self._tuned(begun, values), config, "code")
+
+    @staticmethod
+    def _tuned(base: str, values: dict[str, str]) -> str:
+        """What tables call a fine-tuning."""
+        own = {key: value for key, value in values.items() if not key.startswith("train.")}
+        if not own:
+            return f"{base}+tuned"
+        factor = f"@{own['rescale.factor']}" if "rescale.factor" in own else ""
+        simple = set(own) <= {"rescale", "rescale.factor"}
+        return f"{base}+{own['rescale']}{factor}" if simple else f"{base}+{sorted(own.items())}"
+
+    def _add(self, name: str, preset: str, config: Any, data: str) -> None:
+        length, task = config["train"]["seq_len"], registry.get("data", data).family == "task"
+        rows: set[tuple[Any, ...]] = set()
+        for evaluation in EXPERIMENTS[name].evaluations(preset):
+            rows |= set(self._rows(evaluation.overrides, length, task))
+        self.found.append(({"preset": preset, "config": config, "data": data}, rows))
 
     def _rows(self, overrides: Any, length: int, task: bool) -> Iterator[tuple[Any, ...]]:
         for sweep in sweeps(tuple(overrides)):
@@ -123,8 +134,7 @@ def test_selections_are_rows_of_the_plan(claim: Claim, expected: dict[str, Expec
             (manifest, rows)
             for name in own["in"]
             for manifest, rows in expected[name].found
-            if fits({**manifest, "preset": manifest["preset"] or own.get("preset")}, own)
-            and manifest["data"] == own["data"]
+            if fits(manifest, own) and manifest["data"] == own["data"]
         ]
         if claim.check == "steps_until":
             assert len(runs) == 1, selection

@@ -12,6 +12,7 @@ from posbench.errors import RunError
 from posbench.evaluate.references import STAMP
 from posbench.report.collect import collect, model_hash, read_rows
 from posbench.report.write import write_report
+from posbench.runs import hashes
 
 from .conftest import PLAIN, Runs, demo_curves
 
@@ -276,9 +277,26 @@ def test_a_damaged_evaluation_is_named_and_leaves_the_others(runs: Runs) -> None
     assert any("no column nats" in why for why in found.skipped.values())
 
 
+def test_a_table_that_is_not_as_it_was_written_is_named(runs: Runs) -> None:
+    """Though it can be read: cut at the end of a line."""
+    whole, cut = runs.add("alibi", {PLAIN: CURVE}), runs.add("rope", {PLAIN: CURVE})
+    folder = cut / "evals" / "e0000000"
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"sha256": hashes(folder.glob("*.csv"))}))
+    assert set(collect([whole, cut]).rows["preset"]) == {"alibi", "rope"}
+    table = folder / "blocks.csv"
+    table.write_text("".join(table.read_text().splitlines(True)[:-5]))
+    found = collect([whole, cut])
+    assert set(found.rows["preset"]) == {"alibi"}
+    (why,) = (text for name, text in found.skipped.items() if name.endswith("e0000000"))
+    assert why == f"{table.resolve()} is damaged: not as it was written"
+
+
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("passed", [True, False])
 def test_the_evaluation_that_scored_most_says_whether_a_run_passes(
-    runs: Runs, passed: bool
+    runs: Runs, passed: bool, known: bool
 ) -> None:
     """Stamps and verdicts of another one, whose gate says the reverse, are as its gate has it."""
     common: dict[str, Any] = {"ngram": 100.0, "b": 0.5, "gain_b_lo": -0.3, "gain_b_hi": -0.2}
@@ -292,7 +310,9 @@ def test_the_evaluation_that_scored_most_says_whether_a_run_passes(
     assert few == most
     for name, blocks, own in (("e0000000", 4, not passed), ("e0000001", 8, passed)):
         path = few / "evals" / name / "manifest.json"
-        gate = {"passed": own, "margin": 0.2}
+        gate: dict[str, Any] = {"passed": own, "margin": 0.2}
+        if known:  # how much was scored goes before what was asked for
+            gate["n_blocks"], blocks = 25 * blocks, 12 - blocks
         content = json.loads(path.read_text()) | {"gate": gate, "eval": {"blocks": blocks}}
         path.write_text(json.dumps(content))
     found = collect([few]).rows

@@ -82,5 +82,5 @@ def test_a_window_that_uses_more_than_it_sees_is_said(runs: Runs, gain: float, s
     own = {512: parts[0] - gain}
     dirs = add(runs, "rope", own, *parts, more={"window": own})
     text = markdown_table(collect(dirs).pooled)
-    words = "control failed: rope window@8 sees the last L keys alone and yet `uses` more"
+    words = "control: rope window@8 uses more than the L keys a layer sees"
     assert (words in text) is said

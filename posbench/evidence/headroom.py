@@ -18,6 +18,8 @@ from posbench.report.sections import records
 
 #: what must be the same for two rows to score the same tokens
 _TARGETS = ["data", "tokenizer", "targets_hash", "test_len"]
+#: what tells the blocks of a row from others
+_PLACE = ["run_id", "eval_id", "rescale", "factor", "options", "protocol", "test_len"]
 
 
 def joined(collected: Collected, longs: Sequence[Collected]) -> Collected:
@@ -26,18 +28,18 @@ def joined(collected: Collected, longs: Sequence[Collected]) -> Collected:
         return collected
     known = pd.concat([one.rows for one in longs], ignore_index=True)
     theirs = pd.concat([one.blocks for one in longs], ignore_index=True)
-    rows = collected.rows.copy()
+    rows = collected.rows
     found = [collected.blocks]
-    for _, own in rows.groupby(["run_id", "eval_id"], sort=False):
-        for row in records(own[_frozen(own)].drop_duplicates("test_len")):
-            reference = _reference(row, known)
-            if reference is not None:
-                blocks = theirs[_behind(theirs, reference)]
-                place = {name: row[name] for name in ("run_id", "eval_id")}
-                found.append(blocks.assign(**place, protocol=LONG))
+    behind = dict(tuple(theirs.groupby(_PLACE, sort=False)))
+    frozen = rows[_frozen(rows)].drop_duplicates(["run_id", "eval_id", "test_len"])
+    for row in records(frozen):
+        if (reference := _reference(row, known)) is not None:
+            blocks = behind[tuple(reference[name] for name in _PLACE)]
+            place = {name: row[name] for name in ("run_id", "eval_id")}
+            found.append(blocks.assign(**place, protocol=LONG))
     blocks = pd.concat(found, ignore_index=True)
-    losses = Losses(rows, blocks)
-    for i, row in zip(rows.index, records(rows), strict=True):
+    losses, judged = Losses(rows, blocks), records(rows)
+    for row in judged:
         if row["status"] != "ok" or pd.isna(row["b"]):
             continue
         kinds = losses.of(row), losses.reference(row, "crop"), losses.reference(row, LONG)
@@ -45,8 +47,8 @@ def joined(collected: Collected, longs: Sequence[Collected]) -> Collected:
             row |= verdicts.measured(three[0], three[1], row["b"], three[2])
             if row["verdict"]:
                 row["verdict"] = verdicts.verdict(row)
-            for name in [*verdicts.COLUMNS, "verdict"]:
-                rows.loc[i, name] = row[name]
+    new = {name: [row[name] for row in judged] for name in [*verdicts.COLUMNS, "verdict"]}
+    rows = rows.assign(**new)
     return replace(collected, rows=rows, blocks=blocks, losses=losses, pooled=pool(rows, losses))
 
 
@@ -76,12 +78,3 @@ def _frozen_at(known: pd.DataFrame) -> "pd.Series[bool]":
     """Rows of lengths that were trained at."""
     same = known["protocol"] == protocols.SAME_TARGETS
     return same & (known["test_len"] <= known["train_len"])
-
-
-def _behind(blocks: pd.DataFrame, row: dict[str, object]) -> "pd.Series[bool]":
-    """The blocks of a row."""
-    names = ["run_id", "eval_id", "rescale", "factor", "options", "protocol", "test_len"]
-    fits = pd.Series(True, blocks.index)
-    for name in names:
-        fits &= blocks[name] == row[name]
-    return fits

@@ -82,18 +82,22 @@ def aligned(*kinds: Sequence[pd.Series | None]) -> list[Floats] | None:
     columns = [one for kind in kinds for one in kind if one is not None]
     if len(columns) < sum(map(len, kinds)) or not columns:
         return None
-    table = pd.concat(columns, axis=1, join="inner").sort_index()
-    return list(np.split(table.to_numpy(dtype="float64"), len(kinds), axis=1))
+    first = columns[0].index
+    if first.is_monotonic_increasing and all(first.equals(one.index) for one in columns):
+        values = np.stack([one.to_numpy(dtype="float64") for one in columns], axis=1)
+    else:
+        table = pd.concat(columns, axis=1, join="inner").sort_index()
+        values = table.to_numpy(dtype="float64")
+    return list(np.split(values, len(kinds), axis=1))
 
 
 def pool(rows: pd.DataFrame, losses: Losses) -> pd.DataFrame:
     """One row per configuration, rescaling, protocol and length.
 
     A single seed keeps its own numbers; fewer than the tier asks for have no verdict. A stamp on
-    any row of any seed stays on all of them. New
-    columns: `n_seeds`, `nll_median` over units and seeds, those of `tasks.over_seeds`, `long_nll`,
-    `long_lo`, `long_hi` of the run that was trained longer, and `members`: (seed, row) of each
-    seed.
+    any row of any seed stays on all of them. New columns: `n_seeds`, `nll_median` over units and
+    seeds, those of `tasks.over_seeds`, `long_nll`, `long_lo`, `long_hi` of the run that was trained
+    longer, and `members`: (seed, row) of each seed.
     """
     joined = {}
     for key, group in rows.groupby(FAMILY, sort=False):
@@ -103,11 +107,10 @@ def pool(rows: pd.DataFrame, losses: Losses) -> pd.DataFrame:
             "seed": "+".join(str(seed) for seed in seeds["seed"]),
             "stamp": "; ".join(stamp_parts(group["stamp"])),
         }
-    pooled = []
-    for key, group in rows.groupby(CURVE, sort=False):
-        group = group.drop_duplicates("seed", keep="last")
-        each = records(group)
-        row = {**(each[0] if len(each) == 1 else _several(group, losses)), **joined[key[:2]]}
+    every, pooled = dict(zip(rows.index, records(rows), strict=True)), []
+    for key, own in rows.groupby(CURVE, sort=False)["seed"]:
+        each = [every[i] for i in own[~own.duplicated(keep="last")].index]
+        row = {**(each[0] if len(each) == 1 else _several(each, losses)), **joined[key[:2]]}
         row["n_seeds"] = len(each)
         row |= tasks.over_seeds(each)
         if few := _too_few(row):
@@ -142,13 +145,23 @@ def _too_few(row: dict[str, Any]) -> str:
     return f"{n} seed{'' if n == 1 else 's'} of {least}" if n < least else ""
 
 
-def _several(group: pd.DataFrame, losses: Losses) -> dict[str, Any]:
+def _known(seeds: list[dict[str, Any]], name: str) -> list[float]:
+    """What the seeds have in a column, of those that have something."""
+    return [seed[name] for seed in seeds if not pd.isna(seed[name])]
+
+
+def _several(seeds: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
     """One row for several seeds: means and two-way intervals over units crossed with seeds."""
-    seeds = records(group)
+
+    def all_have(name: str) -> bool:
+        return len(_known(seeds, name)) == len(seeds)
+
     row = dict(seeds[-1])
     for name in MEANS:
-        row[name] = float(group[name].mean())
-    row |= {"n_eff": float(group["n_eff"].min()), "n_docs": group["n_docs"].min(), "verdict": ""}
+        values = _known(seeds, name)
+        row[name] = float(np.mean(values)) if values else math.nan
+    row |= {"n_eff": float(min(_known(seeds, "n_eff"), default=math.nan)), "verdict": ""}
+    row["n_docs"] = min(_known(seeds, "n_docs"), default=pd.NA)
     row |= dict.fromkeys([name for name in MEASURED if name not in MEANS], math.nan)
     if refused := [seed["status"] for seed in seeds if seed["status"] != "ok"]:
         # a mean over the seeds that survived would hide the failure
@@ -159,14 +172,14 @@ def _several(group: pd.DataFrame, losses: Losses) -> dict[str, Any]:
     row["nll"], row["nll_lo"], row["nll_hi"] = two_way_interval(found[0])
     row["ppl"] = perplexity(row["nll"])
     crop = [losses.reference(seed, "crop") for seed in seeds]
-    if group["gain"].notna().all() and (pair := aligned(mine, crop)):
+    if all_have("gain") and (pair := aligned(mine, crop)):
         row["gain"], row["gain_lo"], row["gain_hi"] = two_way_interval(pair[1] - pair[0])
-        if group["b"].notna().all():
+        if all_have("b"):
             row |= _judged(row, pair, aligned(mine, crop, _long(seeds, losses)))
-            if verdicts.may_have_one(row, bool(group["passed"].all())):
+            if verdicts.may_have_one(row, all(seed["passed"] for seed in seeds)):
                 row["verdict"] = verdicts.verdict(row)
     control = [losses.of(seed, protocol="control", distance="") for seed in seeds]
-    if group["repeat_gain"].notna().all() and (pair := aligned(mine, control)):
+    if all_have("repeat_gain") and (pair := aligned(mine, control)):
         gain = two_way_interval(pair[1] - pair[0])
         row |= dict(zip(PROBES[3:], gain, strict=True))
     return row

@@ -53,16 +53,18 @@ def write(evidence: Evidence, out: Path) -> list[str]:
     # of few seeds many pairs cannot be told apart: schemes alone, rescalings are for the claims
     schemes = shown[shown["rescale"] == PLAIN]
     schemes = schemes[schemes["ratio"].isin(MULTIPLES)]
-    pairs = compared(schemes, losses) if len(schemes) else pd.DataFrame(columns=COLUMNS)
+    files, who, pairs = (
+        ["within.csv", "pairs.csv", "verdicts.md"],
+        [],
+        pd.DataFrame(columns=COLUMNS),
+    )
+    if len(schemes):
+        pairs = compared(schemes, losses)
+        found = [(section, matrices(section, pairs)) for section in sections(schemes)]
+        who = [f"**{title_of(s, short=False)}**\n\n{matrix}\n" for s, matrix in found if matrix]
+        files += ["matrix.png", "matrix.svg"] * matrix_figure(schemes, pairs, out / "matrix")
     for name, table in (("within.csv", within), ("pairs.csv", pairs)):
         text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
         write_atomic(out / name, text.encode())
-    who = [
-        f"**{title_of(s, short=False)}**\n\n{matrix}\n"
-        for s in sections(schemes)
-        if (matrix := matrices(s, pairs))
-    ]
     write_atomic(out / "verdicts.md", "\n".join([markdown_table(shown), *who]).encode())
-    drawn = len(schemes) > 0 and matrix_figure(schemes, pairs, out / "matrix")
-    figures = ["matrix.png", "matrix.svg"] if drawn else []
-    return ["within.csv", "pairs.csv", "verdicts.md", *figures]
+    return files

@@ -1,9 +1,11 @@
-"""Writing files so that a reader sees the old one or the new one, never a part."""
+"""Files: written so that a reader sees the old one or the new one, never a part; their hashes."""
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +51,27 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RunError(f"{path} is damaged: not a JSON object")
     return content
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def hashes(paths: Iterable[Path]) -> dict[str, str]:
+    """Name -> SHA-256, for the manifest beside the files."""
+    return {path.name: file_sha256(path) for path in sorted(paths)}
+
+
+def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Names of files that are not as the manifest of their folder has them; earlier ones say none.
+
+    Missing files are among them.
+    """
+    written = manifest.get("sha256") or {}
+    return [
+        name
+        for name, sha256 in written.items()
+        if not (folder / name).is_file() or file_sha256(folder / name) != sha256
+    ]

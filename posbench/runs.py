@@ -4,14 +4,13 @@ A run directory may come from a stranger: it is read as plain data, never as cod
 """
 
 import datetime
-import hashlib
 import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -21,36 +20,12 @@ from typing import Any
 import posbench
 from posbench import plugins, registry
 from posbench.errors import ConfigError, DataError, NotWritable, RunError
-from posbench.files import write_json
+from posbench.files import file_sha256, write_json
 from posbench.settings import SCHEMA, RunConfig, changed, digest
 
 MANIFEST = "manifest.json"
 CHECKPOINT = "checkpoint"
 WEIGHTS = "model.safetensors"
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
-
-
-def hashes(paths: Iterable[Path]) -> dict[str, str]:
-    """Name -> SHA-256, for the manifest beside the files."""
-    return {path.name: file_sha256(path) for path in sorted(paths)}
-
-
-def altered(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Names of files that are not as the manifest of their folder has them; earlier ones say none.
-
-    Missing files are among them.
-    """
-    written = manifest.get("sha256") or {}
-    return [
-        name
-        for name, sha256 in written.items()
-        if not (folder / name).is_file() or file_sha256(folder / name) != sha256
-    ]
 
 
 def now() -> str:

@@ -24,6 +24,7 @@ from posbench.data import tasks
 from posbench.data.dataset import Dataset
 from posbench.errors import ConfigError, RunError, TrainingFailed
 from posbench.extension import Extension, Losses
+from posbench.files import file_sha256
 from posbench.settings import RunConfig, TrainConfig
 from posbench.step import Stepper
 from posbench.trainlog import JsonLines
@@ -234,7 +235,7 @@ class _Loop:
         states = {
             "step": step,
             "optimizers": [o.state_dict() for o in self.stepper.optimizers],
-            "weights_sha256": runs.file_sha256(aside / runs.WEIGHTS),
+            "weights_sha256": file_sha256(aside / runs.WEIGHTS),
             "seconds": self._seconds(),
             "before": self.before,
         }
@@ -248,7 +249,7 @@ class _Loop:
             return 0, None
         try:
             states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
-            if runs.file_sha256(folder / runs.WEIGHTS) != states["weights_sha256"]:
+            if file_sha256(folder / runs.WEIGHTS) != states["weights_sha256"]:
                 raise RunError("damaged checkpoint")
             models.load_weights(self.model, folder / runs.WEIGHTS)
             step, optimizers = int(states["step"]), states["optimizers"]
@@ -291,5 +292,5 @@ class _Loop:
             seconds=round(seconds, 1),
             tokens_per_s=round(tokens / seconds) if seconds else None,
             device=str(self.stepper.device),
-            weights_sha256=runs.file_sha256(weights),
+            weights_sha256=file_sha256(weights),
         )

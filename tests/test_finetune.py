@@ -21,6 +21,7 @@ from posbench import model as models
 from posbench.data import windows
 from posbench.data.dataset import load
 from posbench.errors import ConfigError, UnsupportedRescale
+from posbench.files import file_sha256
 
 Make = Callable[..., Any]
 #: how the base run was trained: 60 steps at L = 64
@@ -205,7 +206,7 @@ def test_the_id_follows_from_the_base_weights_and_the_settings(base: Any, tmp_pa
     other["final_norm.weight"] += 1
     file = moved.path / runs.CHECKPOINT / runs.WEIGHTS
     save_file(other, str(file))
-    moved.update(weights_sha256=runs.file_sha256(file))
+    moved.update(weights_sha256=file_sha256(file))
     others = [
         same[0],
         id_of(),

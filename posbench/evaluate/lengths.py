@@ -25,7 +25,7 @@ from posbench.evaluate.plan import LONG, PLAIN, VALIDATION, Cell, Key, Plan
 from posbench.evaluate.positions import Losses
 from posbench.evaluate.score import Block
 from posbench.evaluate.signature import signature
-from posbench.files import read_json, write_atomic, write_json
+from posbench.files import altered, hashes, read_json, write_atomic, write_json
 from posbench.grid import Shape
 from posbench.rescale.base import Rescale
 
@@ -81,7 +81,7 @@ def evaluate(todo: Plan, report: Callable[[str], None] = lambda item: None) -> P
             (folder / CELLS).unlink()
         manifest |= {"status": "finished", "finished": runs.now()}
         manifest |= {"gate": made.gate, "interval_over": made.interval_over}
-        manifest["sha256"] = runs.hashes([*folder.glob("*.csv"), *folder.glob("*.npz")])
+        manifest["sha256"] = hashes([*folder.glob("*.csv"), *folder.glob("*.npz")])
         write_json(folder / runs.MANIFEST, manifest)
     return folder
 
@@ -92,7 +92,7 @@ def is_finished(folder: Path) -> bool:
         manifest = read_json(folder / runs.MANIFEST)
     except RunError:
         return False
-    known = manifest.get("status") == "finished" and not runs.altered(folder, manifest)
+    known = manifest.get("status") == "finished" and not altered(folder, manifest)
     return known and all((folder / name).is_file() for name in (rows.LENGTHS, rows.BLOCKS))
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from posbench import finetune, registry, runs
+from posbench import finetune, registry
 from posbench.errors import ConfigError, RunError
 from posbench.evaluate import verdicts
 from posbench.evaluate.references import STAMP
-from posbench.files import read_json
+from posbench.files import altered, read_json
 from posbench.report.columns import (
     BLOCK_COLUMNS,
     BLOCK_COUNTS,
@@ -236,7 +236,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             if evaluation.get("status") != "finished":
                 skipped[f"{run_id}/{folder.name}"] = "evaluation not finished"
                 continue
-            if names := runs.altered(folder, evaluation):
+            if names := altered(folder, evaluation):
                 skipped[f"{run_id}/{folder.name}"] = (
                     f"{folder / names[0]} is damaged: not as it was written"
                 )

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from posbench import runs, train
 from posbench.evaluate import protocols, rows, score
+from posbench.files import file_sha256
 
 Evaluate = Callable[..., Path]
 Rows = Callable[[Path], pd.DataFrame]
@@ -246,7 +247,7 @@ def test_weights_that_are_not_numbers_give_nonfinite_rows(
     weights["blocks.0.mlp.up_proj.weight"][0, 0] = torch.nan
     save_file(weights, trained.path / runs.CHECKPOINT / runs.WEIGHTS)
     file = trained.path / runs.CHECKPOINT / runs.WEIGHTS
-    trained.update(weights_sha256=runs.file_sha256(file))
+    trained.update(weights_sha256=file_sha256(file))
     table = rows(evaluate(trained, lengths=[64, 128], **FEW))
     assert status(table) == ["nonfinite"] * 2
     assert empty_numbers(table)

@@ -19,6 +19,7 @@ from posbench import model as models
 from posbench import registry, runs, settings, train
 from posbench.data.corpora import echo
 from posbench.data.dataset import load
+from posbench.files import file_sha256
 
 L, WORDS = 64, 64
 #: logit of a place for each word that fits, and of a word that is copied
@@ -90,7 +91,7 @@ def copier(begun: runs.Run, tmp_path_factory: pytest.TempPathFactory) -> runs.Ru
     set_by_hand(model, [int(one[0]) for one in ids])
     file = folder / runs.CHECKPOINT / runs.WEIGHTS
     save_model(model, str(file))
-    run.update(weights_sha256=runs.file_sha256(file))
+    run.update(weights_sha256=file_sha256(file))
     return runs.Run.open(folder)
 
 

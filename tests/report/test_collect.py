@@ -1,3 +1,5 @@
+"""What a report reads of runs: one file, since all of it is about `collect`."""
+
 import json
 import math
 import os
@@ -10,9 +12,9 @@ import pytest
 
 from posbench.errors import RunError
 from posbench.evaluate.references import STAMP
+from posbench.files import hashes
 from posbench.report.collect import collect, model_hash, read_rows
 from posbench.report.write import write_report
-from posbench.runs import hashes
 
 from .conftest import PLAIN, Runs, demo_curves
 

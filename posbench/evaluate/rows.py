@@ -234,7 +234,7 @@ def _gate(
     last = cells_at[contexts[-1]].blocks
     per_byte = sum(b.nats for b in last) / sum(b.bytes for b in last)
     losses = {c: units(cell.blocks, over)[0] for c, cell in cells_at.items()}
-    return references.gate(losses, per_byte, ngram) | {"n_blocks": len(last)}
+    return references.gate(losses, per_byte, ngram) | {"n_docs": len({b.document for b in last})}
 
 
 def _stamp(todo: Plan, gate: dict[str, Any]) -> str:

@@ -49,13 +49,6 @@ def argmin(
     return found.times(-1, "log2") if below else found
 
 
-def tax(
-    source: Source, default: Selection, grid: Sequence[Selection], levels: Levels = EVEN
-) -> Effect:
-    """Loss of the best of a grid less that of `default`: negative where the default costs."""
-    return best_of_each(source, [default], grid, levels)
-
-
 def best_of_each(
     source: Source,
     better: Sequence[Selection],

@@ -34,7 +34,7 @@ CHECKS: dict[str, Callable[..., Effect]] = {
     for f in (
         *(checks.difference, checks.contrast, checks.value, checks.ratio),
         *(checks.ordering, checks.best, checks.jump),
-        *(choices.argmin, choices.tax, choices.best_of_each, choices.agreement),
+        *(choices.argmin, choices.best_of_each, choices.agreement),
         *(facts.identical, facts.refused, facts.step_time, facts.steps_until),
     )
 }

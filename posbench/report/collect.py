@@ -183,14 +183,17 @@ def gate_of(run_dir: Path) -> dict[str, Any]:
         with contextlib.suppress(RunError):
             evaluation = read_json(path)
             if evaluation.get("weights_sha256") == weights and evaluation.get("gate"):
-                gate, asked = evaluation["gate"], evaluation.get("eval") or {}
-                # earlier versions did not keep how much was scored
-                scored = gate.get("n_blocks") or (asked.get("docs") or 1e6) * (
-                    asked.get("blocks") or 0
-                )
-                measured = "margin" in gate
-                known.append(((measured, scored, str(evaluation.get("finished"))), gate))
-    return dict(max(known, key=lambda one: one[0])[1]) if known else {}
+                asked, finished = evaluation.get("eval") or {}, str(evaluation.get("finished"))
+                known.append((evaluation["gate"], asked, finished))
+    # how many documents there are: earlier versions did not say
+    whole = max((g.get("n_docs", 0) for g, asked, _ in known if not asked.get("docs")), default=0)
+
+    def order(one: tuple[dict[str, Any], dict[str, Any], str]) -> tuple[bool, float, str]:
+        gate, asked, finished = one
+        scored = (asked.get("docs") or whole or 1e6) * (asked.get("blocks") or 0)
+        return "margin" in gate, scored, finished  # without a margin it could not be measured
+
+    return max(known, key=order)[0] if known else {}
 
 
 def _gated(rows: pd.DataFrame) -> pd.DataFrame:

@@ -74,7 +74,9 @@ def test_the_default_is_compared_with_the_best_of_other_documents() -> None:
         if block["options"] == ("beta=2" if even else "beta=4"):
             block["nats"] -= 0.5 * block["tokens"]
     own = {**ROPE, "rescale": "yarn"}
-    found = choices.tax(source, own, [{**own, "options": w} for w in ("beta=2", "beta=4")])
+    found = choices.best_of_each(
+        source, [own], [{**own, "options": w} for w in ("beta=2", "beta=4")]
+    )
     default = source.of("core", "rope", 4, rescale="yarn")
     # even documents choose beta=2, which the odd ones then get, at no gain, and the reverse
     other = [source.of("core", "rope", 4, rescale="yarn", options=w) for w in ("beta=2", "beta=4")]
@@ -89,7 +91,9 @@ def test_a_default_that_costs() -> None:
     source.add("core", "rope", {4: 2.9}, rescale="yarn", options="beta=2")
     source.add("core", "rope", {4: 3.2}, rescale="yarn", options="beta=4")
     own = {**ROPE, "rescale": "yarn"}
-    found = choices.tax(source, own, [{**own, "options": w} for w in ("beta=2", "beta=4")])
+    found = choices.best_of_each(
+        source, [own], [{**own, "options": w} for w in ("beta=2", "beta=4")]
+    )
     x = source.of("core", "rope", 4, rescale="yarn", options="beta=2")
     x = x - source.of("core", "rope", 4, rescale="yarn")
     assert [found.effect, found.lo, found.hi] == pytest.approx(loops(x))
@@ -257,9 +261,6 @@ def test_the_best_of_two_grids_is_chosen_on_other_documents() -> None:
         for rule, f in (("pi", "4"), ("ntk", "2"))
     ]
     assert [found.effect, found.lo, found.hi] == pytest.approx(loops(best[1] - best[0]))
-    single = choices.best_of_each(source, grids[0][:1], grids[1])
-    tax = choices.tax(source, grids[0][0], grids[1])
-    assert (single.effect, single.lo) == (tax.effect, tax.lo)
 
 
 def test_several_fine_tunings_of_a_seed_are_not_mixed() -> None:

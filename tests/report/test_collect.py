@@ -313,9 +313,11 @@ def test_the_evaluation_that_scored_most_says_whether_a_run_passes(
     for name, blocks, own in (("e0000000", 4, not passed), ("e0000001", 8, passed)):
         path = few / "evals" / name / "manifest.json"
         gate: dict[str, Any] = {"passed": own, "margin": 0.2}
-        if known:  # how much was scored goes before what was asked for
-            gate["n_blocks"], blocks = 25 * blocks, 12 - blocks
-        content = json.loads(path.read_text()) | {"gate": gate, "eval": {"blocks": blocks}}
+        asked = {"blocks": blocks}
+        if known:  # few blocks of all documents, or many of nearly all
+            gate["n_docs"] = 24 + (blocks == 4)
+            asked = {"blocks": 1} if blocks == 4 else {"blocks": 8, "docs": 24}
+        content = json.loads(path.read_text()) | {"gate": gate, "eval": asked}
         path.write_text(json.dumps(content))
     found = collect([few]).rows
     other = found[found["protocol"] == "nonoverlapping"]

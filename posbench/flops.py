@@ -26,6 +26,11 @@ def forward(config: ModelConfig, vocab_size: int, length: int) -> float:
     return 2 * length * (weights + attention)
 
 
-def training(config: ModelConfig, vocab_size: int, length: int, sequences: int) -> float:
+def training(config: ModelConfig, vocab_size: int, length: int, sequences: float) -> float:
     """Operations of forward and backward passes over `sequences` sequences."""
     return 3 * sequences * forward(config, vocab_size, length)
+
+
+def vocabulary(tokenizer: str) -> int:
+    """Tokens of a tokenizer of this name; of data without one, about as many."""
+    return int(tokenizer.removeprefix("bpe")) if tokenizer.startswith("bpe") else 256

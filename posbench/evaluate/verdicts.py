@@ -39,6 +39,8 @@ FAMILY = [
     "run_id", "preset", "data", "tokenizer", "tier", "track", "train_len", "rescale", "factor",
     "options", "protocol", "targets_hash",
 ]  # fmt: skip
+#: what a curve has in common with the unscaled one
+_RUN = ["run_id", "protocol", "train_len", "targets_hash"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -136,12 +138,15 @@ def longest_within(rows: pd.DataFrame, margins: Sequence[float] = (0.01, 0.05)) 
     """How far the loss stays within a share of the crop loss: one line for each curve.
 
     `rows` as in lengths.csv, read with numbers; those without a crop reference are passed over.
-    Columns: those of FAMILY, `n_seeds` where known, `longest` (tested), and for each margin
-    `within_1%`: the longest test length such that no length from L up to it has a loss above
-    (1 + margin) * crop_nll or was refused; empty where the first one is. At
-    `longest` the true one may be longer.
+    Columns: those of FAMILY, `n_seeds` and `stamp` where known, `longest` (tested), and for each
+    margin `within_1%`: the longest test length such that no length from L up to it has a loss above
+    (1 + margin) * crop_nll or was refused; empty where the first one is. At `longest` the true one
+    may be longer. At L itself the reference is the unscaled row, where there is one: it scores all
+    but one token after fewer than L, the crop none.
     """
     found = []
+    plain = rows[(rows["rescale"] == "none") & (rows["test_len"] == rows["train_len"])]
+    at_first = plain.set_index([name for name in _RUN if name in rows])["nll"].to_dict()
     known = [name for name in FAMILY if name in rows]
     for names, curve in rows.groupby(known, sort=False, dropna=False):
         curve = curve[curve["test_len"] >= curve["train_len"]].sort_values("test_len")
@@ -149,11 +154,15 @@ def longest_within(rows: pd.DataFrame, margins: Sequence[float] = (0.01, 0.05)) 
         if not crop.notna().any():
             continue
         line = dict(zip(known, names, strict=True))
+        own = at_first.get(tuple(line[name] for name in _RUN if name in line), math.nan)
+        reference = crop.mask((curve["test_len"] == curve["train_len"]) & (own == own), own)
         if "n_seeds" in curve:
             line["n_seeds"] = int(curve["n_seeds"].min())
+        if "stamp" in curve:
+            line["stamp"] = "; ".join(filter(None, dict.fromkeys(curve["stamp"])))
         line["longest"] = int(curve["test_len"].max())
         for margin in margins:
-            within = nll <= (1 + margin) * crop
+            within = nll <= (1 + margin) * reference
             reached = curve["test_len"][within.cummin()]
             line[f"within_{margin:.0%}"] = int(reached.max()) if len(reached) else None
         found.append(line)

@@ -25,11 +25,10 @@ import pandas as pd
 from posbench import runs, trainlog
 from posbench.errors import ConfigError, RunError
 from posbench.evaluate import lengths, rows
-from posbench.evaluate.references import MARGIN
 from posbench.evidence import headroom, rates
 from posbench.evidence.plan import Evaluation, Experiment
 from posbench.files import read_json, write_atomic, write_json
-from posbench.report.collect import Collected, collect, gate_of
+from posbench.report.collect import Collected, collect
 from posbench.train import LOG
 
 #: columns that are equal in the blocks that are summed
@@ -146,7 +145,6 @@ class Evidence:
     def __init__(self, cells: Cells, experiments: Mapping[str, Experiment]):
         self.cells, self.experiments = cells, experiments
         self._collected: dict[str, Collected] = {}
-        self._excused: dict[str, set[str]] = {}
 
     def runs(self, name: str) -> list[Path]:
         """Cells of an experiment's finished runs."""
@@ -195,35 +193,19 @@ class Evidence:
         return pd.DataFrame(found, columns=columns)
 
     def untuned(self, name: str) -> set[str]:
-        """Runs of an experiment at another learning rate than the grid chose for their scheme."""
+        """Runs of an experiment at another learning rate than the grid chose for their scheme.
+
+        Of fine-tunings those whose base run is.
+        """
         best, own, found = rates.best(self.cells), self.experiments[name], set[str]()
-        for run_id in self.cells.of(name) if own.tuned and not own.init else ():
+        if own.init:
+            late = self.untuned(own.init)
+            return {str(m["run_id"]) for m in self.manifests(name) if m["base"]["run_id"] in late}
+        for run_id in self.cells.of(name) if own.tuned else ():
             manifest = self.cells.manifest(run_id) or {}
             if rates.multiple(manifest["config"]) != own.rate(manifest["preset"], best):
                 found.add(run_id)
         return found
-
-    def excused(self, name: str) -> set[str]:
-        """Fine-tunings at a longer L that pass the gate but for what they are asked about.
-
-        Whether the longer windows are of use is the question, so the loss need fall up to the first
-        L alone, in the run that they go on from, which passes the gate; that they beat the n-gram
-        model is asked of themselves.
-        """
-        if name not in self._excused:
-            own = self._finished(name)
-            self._excused[name] = {str(m["run_id"]) for m in own if self._is_excused(m)}
-        return self._excused[name]
-
-    def _is_excused(self, manifest: Mapping[str, Any]) -> bool:
-        base = manifest.get("base")
-        if not base or base["train_length"] >= manifest["config"]["train"]["seq_len"]:
-            return False
-        own, first = (
-            gate_of(self.cells.folder_of(run_id)) if self.cells.manifest(run_id) else {}
-            for run_id in (manifest["run_id"], base["run_id"])
-        )
-        return bool(own.get("margin", -1.0) >= MARGIN and first.get("passed"))
 
     def missing(self, name: str, seeds: int) -> list[str]:
         """Keys of an experiment's jobs that are not complete; those of runs are run ids."""

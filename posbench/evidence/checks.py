@@ -8,7 +8,7 @@ where runs or rows are missing. Checks that choose, and those of exact facts: `c
 import math
 from collections.abc import Sequence
 
-from posbench.evidence.effect import EVEN, Effect, Levels, NotYet, least, together
+from posbench.evidence.effect import EVEN, TIMES, Effect, Levels, NotYet, least, together
 from posbench.evidence.select import Selected, Selection, Source, effect_of, paired, select
 
 #: units of a loss: as it is, or divided by what context is worth inside L
@@ -75,7 +75,7 @@ def value(
 def ratio(source: Source, above: Selection, below: Selection, levels: Levels = EVEN) -> Effect:
     """Perplexity of `above` over that of `below`: exp of the mean difference and of its ends."""
     found = difference(source, below, above, levels=levels)
-    return found.mapped(lambda x: math.exp(x) if x < 700 else math.inf, "times")
+    return found.mapped(lambda x: math.exp(x) if x < 700 else math.inf, TIMES)
 
 
 def ordering(

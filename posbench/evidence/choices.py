@@ -4,10 +4,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from posbench.evaluate.statistics import interval
 from posbench.evidence.checks import NATS
-from posbench.evidence.effect import EVEN, Effect, Floats, Levels, over_seeds
+from posbench.evidence.effect import EVEN, Effect, Floats, Levels, NotYet, over_seeds
 from posbench.evidence.select import Selection, Source, about, effect_of, paired, select
+
+Integers = npt.NDArray[np.intp]
 
 
 def argmin(
@@ -23,17 +27,21 @@ def argmin(
     """log2 of the grid value with the least loss over `reference`, one choice a seed.
 
     Rows of value i have `written[i]` in the column `key`. A choice stands for all values up to half
-    way (in log2) to its neighbours, without bound at the ends of the grid; the interval runs from
-    that of the lower bounds to that of the upper ones. `below`: claimed to lie below the reference.
+    way (in log2) to its neighbours, without bound at the ends of the grid, and so does every value
+    that the seed's documents cannot tell from it (paired t at 95 %); the interval runs from that of
+    the lower bounds to that of the upper ones. `below`: claimed to lie below the reference.
     """
     if below:
         levels = levels[::-1]  # the ends change places
     sides = [select(source, {**row, key: word}) for word in written]
-    chosen = np.stack([x.mean(0) for x in paired(sides)]).argmin(0)
+    losses = np.stack(paired(sides))
+    chosen = losses.mean(1).argmin(0)
+    as_good = [_as_good(losses[:, :, seed], best) for seed, best in enumerate(chosen)]
     logs = np.log2(np.asarray(grid, dtype=np.float64) / reference)
     cuts = np.concatenate(([-np.inf], (logs[1:] + logs[:-1]) / 2, [np.inf]))
     mean, _, _, detectable = over_seeds(logs[chosen], levels)
-    low, high = cuts[chosen], cuts[chosen + 1]
+    low = cuts[[own.min() for own in as_good]]
+    high = cuts[[own.max() + 1 for own in as_good]]
     lo = over_seeds(low, levels)[1] if np.isfinite(low).all() else -math.inf
     hi = over_seeds(high, levels)[2] if np.isfinite(high).all() else math.inf
     found = Effect(
@@ -49,6 +57,12 @@ def argmin(
     return found.times(-1, "log2") if below else found
 
 
+def _as_good(losses: Floats, best: int) -> Integers:
+    """Which of the rows of losses [values, documents] cannot be told from that of `best`."""
+    lows = [interval(row - losses[best])[1] for row in losses]
+    return np.flatnonzero([not low > 0 for low in lows])
+
+
 def best_of_each(
     source: Source,
     better: Sequence[Selection],
@@ -57,19 +71,25 @@ def best_of_each(
 ) -> Effect:
     """Loss of the best of the grid `worse` less that of the best of `better`.
 
-    Each best is chosen on every second document and measured on the others, and the reverse, so
-    that the choice gains nothing by chance.
+    For every seed and every second document each best is chosen on the other documents of the other
+    seeds, so that the choice gains nothing by chance. NotYet with one seed.
     """
     sides = [select(source, one) for one in (*better, *worse)]
     losses = paired(sides)
-    even = np.arange(len(losses[0])) % 2 == 0
+    documents, seeds = losses[0].shape
+    if seeds == 1:
+        raise NotYet("one seed, the choice takes another")
     x = np.empty_like(losses[0])
-    for part in (even, ~even):
-        good, bad = (
-            min(grid, key=lambda one: float(one[~part].mean()))[part]
-            for grid in (losses[: len(better)], losses[len(better) :])
-        )
-        x[part] = bad - good
+    for seed in range(seeds):
+        others = np.arange(seeds) != seed
+        for part in (0, 1):
+            half = np.arange(documents) % 2 == part
+            apart = np.ix_(~half, others)
+            good, bad = (
+                min(grid, key=lambda one: float(one[apart].mean()))[half, seed]
+                for grid in (losses[: len(better)], losses[len(better) :])
+            )
+            x[half, seed] = bad - good
     return effect_of(x, sides, levels, NATS)
 
 

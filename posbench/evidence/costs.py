@@ -15,7 +15,8 @@ from posbench.data import tasks
 from posbench.data.targets import SCORED
 from posbench.evaluate import protocols
 from posbench.evaluate.plan import CONTEXT, gate_contexts
-from posbench.settings import ModelConfig, RunConfig, SweepConfig
+from posbench.report.spent import training_flops
+from posbench.settings import RunConfig, SweepConfig
 
 #: operations a second of one process on one thread, where no cell tells
 RATE = 2.5e10
@@ -26,13 +27,13 @@ DOCUMENTS, BLOCKS, LONGEST = 24, 4, 16_384
 def training(config: RunConfig) -> float:
     """Operations of a training."""
     train = config.train
-    vocabulary = _vocabulary(_tokenizer(config))
+    vocabulary = flops.vocabulary(_tokenizer(config))
     return flops.training(config.model, vocabulary, train.seq_len, train.steps * train.batch_size)
 
 
 def evaluation(overrides: Sequence[str], config: RunConfig) -> float:
     """Operations of one `posbench eval-lengths` of a run, references included."""
-    L, model, vocabulary = config.train.seq_len, config.model, _vocabulary(_tokenizer(config))
+    L, model, vocabulary = config.train.seq_len, config.model, flops.vocabulary(_tokenizer(config))
 
     def passes(windows: float, length: int) -> float:
         return windows * flops.forward(model, vocabulary, length)
@@ -66,11 +67,6 @@ def sweeps(overrides: tuple[str, ...]) -> list[SweepConfig]:
     return launch.sweeps(overrides)
 
 
-def _vocabulary(tokenizer: str) -> int:
-    """Tokens of a tokenizer; of a task, which has none, about as many."""
-    return int(tokenizer.removeprefix("bpe")) if tokenizer.startswith("bpe") else 256
-
-
 def _tokenizer(config: RunConfig) -> str:
     return str(getattr(config.data, "tokenizer", "bpe64"))
 
@@ -82,7 +78,7 @@ class Rates:
         found: dict[str, list[float]] = {}
         for manifest in manifests:
             if manifest["status"] == "finished" and manifest.get("seconds"):
-                rate = _operations(manifest) / manifest["seconds"]
+                rate = training_flops(manifest) / manifest["seconds"]
                 found.setdefault(str(manifest["preset"]).split("+")[0], []).append(rate)
         self._found = {preset: median(rates) for preset, rates in found.items()}
 
@@ -96,12 +92,3 @@ class Rates:
         if preset in self._found:
             return self._found[str(preset)]
         return median(self._found.values()) if self._found else RATE
-
-
-def _operations(manifest: Mapping[str, Any]) -> float:
-    """Operations of a finished training."""
-    config = manifest["config"]
-    length, vocabulary = config["train"]["seq_len"], config["data"].get("tokenizer", "bpe64")
-    model = ModelConfig(**config["model"])
-    sequences = manifest["tokens"] / length
-    return flops.training(model, _vocabulary(vocabulary), length, sequences)

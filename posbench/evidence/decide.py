@@ -63,18 +63,21 @@ def _said(case: Case) -> str:
 def _under(claim: Claim, source: Source, part: Mapping[str, Any]) -> list[Case]:
     """The cases of a claim under one part of `agree`.
 
-    All have to hold, each at the plain level; any of them may contradict, at a level for all.
+    All have to hold, each at 95 %; any of them may contradict, at a level for all. What is shown is
+    the interval at 95 %.
     """
     cases = claim.cases(part)
-    each = together(EVEN, len(cases))
+    each = together(EVEN, len(cases))[1]
     found = []
     for label, arguments in cases:
         check = partial(CHECKS[claim.check], source, **arguments)
         try:
-            effect = check(levels=EVEN if claim.claimed == SAME else each)
-            case = _case(claim, label, effect)
-            if claim.claimed == SAME and case.verdict != HOLDS:
-                case = _case(claim, label, check(levels=(each[1], each[1])))
+            case = _case(claim, label, check(levels=EVEN))
+            if case.verdict == CONTRADICTED and len(cases) > 1:
+                strict = check(levels=(each, each))
+                if word(claim, strict) != CONTRADICTED:
+                    reason = f"[{strict.lo:.3g}, {strict.hi:.3g}] at the level for all cases"
+                    case = replace(case, verdict=UNDECIDED, reason=f"{reason} straddles")
         except NotYet as reason:
             case = Case(label, UNDECIDED, str(reason))
         found.append(case)
@@ -102,16 +105,19 @@ def _case(claim: Claim, label: str, effect: Effect) -> Case:
         if not math.isfinite(effect.hi - effect.lo):
             reason = "the interval has an open end"
         elif math.isfinite(effect.detectable):
-            reason = f"an effect of {effect.detectable:.2g} {effect.unit} would have been detected"
+            least = effect.beyond(claim.smallest)
+            reason = f"an effect of {least:.2g} {effect.unit} would have been detected"
     return Case(label, verdict, reason, effect)
 
 
 def obstacle(claim: Claim, effect: Effect) -> str:
-    """Why an effect decides nothing, if so: gate, rate, tier, seeds, documents, or interval."""
+    """Why an effect decides nothing, if so: seeds, gate, rate, tier, documents, or interval."""
     if effect.n_seeds is not None and effect.n_seeds < claim.seeds:
         return f"{effect.n_seeds} of {claim.seeds} seeds"
     if claim.claimed == ALWAYS:
         return ""
+    if effect.lost:
+        return ", ".join(effect.lost)
     if effect.below:
         return f"does not pass the gate: {', '.join(effect.below)}"
     if effect.untuned:

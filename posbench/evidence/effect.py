@@ -15,6 +15,10 @@ Floats = npt.NDArray[np.float64]
 #: of the lower and of the upper end of an interval: an end is that of an interval at its level
 Levels = tuple[float, float]
 EVEN: Levels = (0.95, 0.95)
+#: unit of a ratio, in which a bound and what is detectable multiply
+TIMES = "times"
+#: of an effect's runs, in words that all of its sides add to
+STANDING = ("below", "tiers", "untuned", "lost")
 
 
 class NotYet(Exception):
@@ -28,8 +32,9 @@ class Effect:
     `lo` and `hi` end its interval, nan where it has none. `detectable` is the least true effect
     that an interval of this many runs finds in 80 % of repeats. `n_seeds` is None for what has no
     seeds (timings), `n_docs` where documents do not count. `below` are presets with a run below its
-    gate, `untuned` those with a run at another learning rate than the grid chose for them, `tiers`
-    those of the runs; `note` is what else is to be known.
+    gate, `untuned` those with a run at another learning rate than the grid chose for them, `lost`
+    says how many seeds diverged or failed, `tiers` are those of the runs; `note` is what else is to
+    be known.
     """
 
     effect: float
@@ -42,7 +47,12 @@ class Effect:
     below: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     untuned: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     note: str = ""
+
+    def beyond(self, bound: float) -> float:
+        """The least true effect that is found beyond a bound: by `detectable`, or so many times."""
+        return bound * self.detectable if self.unit == TIMES else bound + self.detectable
 
     def mapped(self, to: Callable[[float], float], unit: str) -> "Effect":
         """In other numbers, of an increasing function."""
@@ -97,7 +107,7 @@ def least(effects: Sequence[Effect]) -> Effect:
 
     words: dict[str, Any] = {
         name: tuple(dict.fromkeys(word for e in effects for word in getattr(e, name)))
-        for name in ("below", "tiers", "untuned")
+        for name in STANDING
     }
     return replace(
         min(effects, key=lambda e: e.effect),

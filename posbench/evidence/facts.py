@@ -9,7 +9,7 @@ import numpy as np
 from posbench.bench.result import COMPILED, Result
 from posbench.bench.statistics import median, median_interval
 from posbench.errors import ConfigError
-from posbench.evidence.effect import EVEN, Effect, Levels, NotYet, over_seeds
+from posbench.evidence.effect import EVEN, TIMES, Effect, Levels, NotYet, over_seeds
 from posbench.evidence.select import (
     Selection,
     Source,
@@ -63,7 +63,7 @@ def step_time(
     low, high = math.nan, math.nan
     if len(quotients) > 1:
         low, high = (median_interval(quotients, level)[i] for i, level in enumerate(levels))
-    return Effect(median(quotients), low, high, unit="times", note=f"{len(quotients)} rounds")
+    return Effect(median(quotients), low, high, unit=TIMES, note=f"{len(quotients)} rounds")
 
 
 def steps_until(

@@ -174,9 +174,8 @@ def as_csv(outcomes: Sequence[Outcome]) -> str:
     writer.writeheader()
     for o in outcomes:
         e = o.effect
-        numbers = (
-            {"effect": e.effect, "lo": e.lo, "hi": e.hi, "detectable": e.detectable} if e else {}
-        )
+        numbers = {"effect": e.effect, "lo": e.lo, "hi": e.hi} if e else {}
+        numbers |= {"detectable": e.beyond(o.claim.smallest)} if e else {}
         writer.writerow(
             {
                 "id": o.claim.id,

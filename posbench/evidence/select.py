@@ -6,7 +6,8 @@ lengths.csv. The protocol `crop` selects the reference of the unscaled runs, eac
 exactly the L before it, whatever the rest says of rescaling and length.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,8 +16,9 @@ import pandas as pd
 
 from posbench.errors import ConfigError
 from posbench.evaluate.references import STAMP
-from posbench.evidence.effect import Effect, Floats, Levels, NotYet, measured
+from posbench.evidence.effect import STANDING, Effect, Floats, Levels, NotYet, measured
 from posbench.report import tasks
+from posbench.report.collect import model_hash
 
 Selection = Mapping[str, Any]
 CROP, WHERE = "crop", "in"
@@ -46,18 +48,18 @@ class Source(Protocol):
     def manifests(self, name: str) -> list[dict[str, Any]]: ...
     def log(self, name: str) -> pd.DataFrame: ...
     def untuned(self, name: str) -> set[str]: ...
-    def excused(self, name: str) -> set[str]: ...
 
 
 @dataclass(frozen=True)
 class Selected:
-    """Means [documents x seeds], tiers, mean b of the rows, and presets as in `standing`."""
+    """Means [documents x seeds], tiers, mean b of the rows, and what is said in `standing`."""
 
     values: pd.DataFrame
     tiers: tuple[str, ...]
     b: float
     below: tuple[str, ...] = ()
     untuned: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def full(selection: Selection) -> dict[str, Any]:
@@ -177,12 +179,10 @@ def standing(
 
     `below`: a run does not pass the gate, or, in brackets, has not learned its task at L (which has
     no reference to beat) or was not evaluated. `untuned`: it is at another learning rate than the
-    grid chose.
+    grid chose. `lost`: other seeds of its configuration diverged or failed, and how many.
     """
-    late, passed = (
-        set[str]().union(*(those(name) for name in names))
-        for those in (source.untuned, source.excused)
-    )
+    late = set[str]().union(*(source.untuned(name) for name in names))
+    passed = set[str]()
     why: dict[str, str] = {}
     for rows in (source.collected(name).rows for name in names if source.evaluated(name)):
         generated = set(rows["run_id"][rows["protocol"] == tasks.PROTOCOL])
@@ -192,7 +192,31 @@ def standing(
         passed |= set(rows["run_id"]) - stamped - generated | tasks.learned(rows)
     below = [p + why.get(run, " (not evaluated)") for run, p in runs if run not in passed]
     untuned = [preset for run, preset in runs if run in late]
-    return {"below": tuple(dict.fromkeys(below)), "untuned": tuple(dict.fromkeys(untuned))}
+    return {
+        "below": tuple(dict.fromkeys(below)),
+        "untuned": tuple(dict.fromkeys(untuned)),
+        "lost": _lost(source, names, {run for run, _ in runs}),
+    }
+
+
+def _lost(source: Source, names: Sequence[str], runs: Collection[str]) -> tuple[str, ...]:
+    """What became of other seeds of the configurations of these runs."""
+    every = {m["run_id"]: m for name in names for m in source.manifests(name)}
+    gone = [m for m in every.values() if m["status"] != "finished"]
+    if not gone:
+        return ()
+
+    def model(manifest: Mapping[str, Any]) -> str:
+        return model_hash(manifest["config"], manifest.get("plugins"))
+
+    ours = {model(every[run]): every[run]["preset"] for run in runs}
+    counts = Counter(model(m) for m in every.values())
+    lost = Counter(model(m) for m in gone)
+    return tuple(
+        f"{preset}: {lost[own]} of {counts[own]} seeds diverged or failed"
+        for own, preset in ours.items()
+        if lost[own]
+    )
 
 
 def paired(sides: Sequence[Selected]) -> list[Floats]:
@@ -206,10 +230,10 @@ def paired(sides: Sequence[Selected]) -> list[Floats]:
 
 
 def about(sides: Sequence[Selected]) -> dict[str, Any]:
-    """Of the runs behind an effect: who is below the gate or not at its rate, and the tiers."""
+    """Of the runs behind an effect: who may decide nothing (see `standing`), and the tiers."""
     return {
         name: tuple(dict.fromkeys(word for side in sides for word in getattr(side, name)))
-        for name in ("below", "tiers", "untuned")
+        for name in STANDING
     }
 
 

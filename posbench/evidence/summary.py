@@ -1,8 +1,8 @@
 """The schemes of the evidence beside each other: what `posbench report` makes, of the main rows.
 
 Main are the experiments that name runs which say what there is to gain (`long` in the plan), plain
-and under each rescaling without further options, at a factor of T/L where it takes one, at L and
-doublings of it. Rows of every option are in verdicts.csv.
+and under each rescaling without further options, at the factors 2, 4, 8 and T/L where it takes one,
+at L and doublings of it. Rows of every option are in verdicts.csv.
 """
 
 from pathlib import Path
@@ -24,7 +24,8 @@ from posbench.report.tables import title_of
 
 #: test lengths of the table over L
 RATIOS = (1, 2, 4, 8, 16)
-FACTORS = ("", "auto")
+#: factors of the rescalings that are shown: as given, and T/L anew at each length, an oracle
+FACTORS = ("", "2", "4", "8", "auto")
 
 
 def write(evidence: Evidence, out: Path) -> list[str]:

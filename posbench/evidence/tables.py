@@ -9,6 +9,7 @@ import pandas as pd
 
 from posbench.evaluate import protocols
 from posbench.evaluate.plan import PLAIN
+from posbench.evaluate.references import STAMP
 from posbench.evidence import rates, summary, work
 from posbench.evidence.cells import Evidence
 from posbench.evidence.plan import Experiment
@@ -17,11 +18,15 @@ from posbench.report import distances, tasks
 from posbench.report.collect import Collected, model_hash
 from posbench.report.compare import tested
 from posbench.report.pooling import FAMILY
-from posbench.report.sections import records
+from posbench.report.sections import records, stamp_parts
 
 #: of a fine-tuning, in its manifest
 FACTS = ("target", "aim", "tax")
 CONFIGURATION = ["preset", "positions", "data", "tokenizer", "train_len"]
+#: what every line says of its rows
+STATED = ["tier", "track", "n_docs", "n_targets", "n_seeds", "stamp"]
+#: of a row and of the one that it is held against
+OF_BOTH = ["nll", "gain", "verdict", "stamp"]
 PLACE = [*CONFIGURATION, "rescale", "factor", "options", "protocol", "test_len", "ratio"]
 
 
@@ -90,7 +95,9 @@ def _rate(multiple: float, best: float | None) -> str:
 def references(evidence: Evidence) -> pd.DataFrame:
     """Loss of `crop`, `window`, the n-gram model and the runs trained longer, a line each.
 
-    Nats per token on the frozen targets, for every configuration and test length.
+    Nats per token on the frozen targets, for every configuration and test length. `stamp` is that
+    of the runs in the line; of `trained_long` that of the run trained longer, whose preset is
+    `reference_preset`.
     """
     lines = []
     for experiment, found in _evaluated(evidence):
@@ -98,7 +105,7 @@ def references(evidence: Evidence) -> pd.DataFrame:
         kept = rows["protocol"].eq(protocols.SAME_TARGETS) & rows["status"].eq("ok")
         for row in records(rows[kept]):
             what = {"experiment": experiment.name}
-            what |= {name: row[name] for name in [*CONFIGURATION, "test_len", "n_seeds"]}
+            what |= {name: row[name] for name in [*CONFIGURATION, *STATED, "test_len"]}
             interval = row["nll"], row["nll_lo"], row["nll_hi"]
             if row["rescale"] == "window":
                 lines.append(_reference(what, f"window {row['options']}".strip(), *interval))
@@ -106,8 +113,13 @@ def references(evidence: Evidence) -> pd.DataFrame:
                 lines.append(_reference(what, "crop", row["crop_nll"]))
                 lines.append(_reference(what, "ngram", row["ngram_nll"]))
                 longer = row["long_nll"], row["long_lo"], row["long_hi"]
-                lines.append(_reference(what, "trained_long", *longer))
-    columns = ["experiment", *CONFIGURATION, "test_len", "n_seeds", "reference", "nll", "lo", "hi"]
+                whose = {"reference_preset": row.get("long_preset", "")}
+                whose["stamp"] = "" if row.get("long_passed", True) else STAMP
+                lines.append(_reference(what | whose, "trained_long", *longer))
+    columns = [
+        "experiment", *CONFIGURATION, *STATED, "test_len", "reference", "reference_preset",
+        "nll", "lo", "hi",
+    ]  # fmt: skip
     table = pd.DataFrame(lines, columns=columns)
     return table[table["nll"].notna()].drop_duplicates(ignore_index=True)
 
@@ -128,8 +140,8 @@ def sensitivity(evidence: Evidence) -> pd.DataFrame:
                 mine = _against(experiment, found, evidence.collected(name))
                 lines += [{"against": name, **line} for line in mine]
     columns = [
-        "experiment", "against", *PLACE, "n_seeds", "nll", "nll_without", "difference", "lo", "hi",
-        "gain", "gain_without", "verdict", "verdict_without",
+        "experiment", "against", *PLACE, *STATED, "nll", "nll_without", "difference", "lo", "hi",
+        "gain", "gain_without", "verdict", "verdict_without", "stamp_without",
     ]  # fmt: skip
     return pd.DataFrame(lines, columns=columns)
 
@@ -155,10 +167,9 @@ def _against(
             test = records(tested([pd.DataFrame(one) for one in losses], common, [(0, 1)]))[0]
             yield {
                 "experiment": experiment.name,
-                **{name: row[name] for name in PLACE},
+                **{name: row[name] for name in [*PLACE, *STATED, "nll", "gain", "verdict"]},
                 **{name: test[name] for name in ("n_seeds", "difference", "lo", "hi")},
-                **{name: row[name] for name in ("nll", "gain", "verdict")},
-                **{f"{name}_without": without[name] for name in ("nll", "gain", "verdict")},
+                **{f"{name}_without": without[name] for name in OF_BOTH},
             }
 
 
@@ -170,7 +181,7 @@ def probes(evidence: Evidence) -> pd.DataFrame:
     seeds that read right nine tokens in ten at L.
     """
     parts = []
-    names = ["data", "preset", "positions", "rescale", "factor", "train_len", "test_len"]
+    names = ["tier", "data", "preset", "positions", "rescale", "factor", "train_len", "test_len"]
     for experiment, found in _evaluated(evidence):
         rows = found.rows[_tasks(found.rows) & (found.rows["status"] == "ok")]
         if rows.empty:
@@ -235,12 +246,23 @@ def extension(evidence: Evidence) -> pd.DataFrame:
         table = table.reset_index().assign(experiment=name)
         of = {what: table["preset"].map(_means(evidence.manifests(name), what)) for what in FACTS}
         of["tax"] = of["tax"].where(table["step"] == table["preset"].map(last))
+        tiers = {m["preset"]: m["tier"] for m in evidence.manifests(name)}
+        standing = {preset: _standing(evidence, name, preset) for preset in tiers}
+        of["tier"], of["stamp"] = table["preset"].map(tiers), table["preset"].map(standing)
         parts.append(table.assign(**of))
     columns = [
-        "experiment", "preset", "target", "aim", "step", "n_seeds", "target_loss", "least",
-        "largest", "tax",
+        "experiment", "tier", "stamp", "preset", "target", "aim", "step", "n_seeds",
+        "target_loss", "least", "largest", "tax",
     ]  # fmt: skip
     return _tabled(parts, columns)[columns]
+
+
+def _standing(evidence: Evidence, name: str, preset: str) -> str:
+    """The stamps of the rows of a preset's runs."""
+    if not evidence.evaluated(name):
+        return ""
+    rows = evidence.collected(name).pooled
+    return "; ".join(stamp_parts(rows["stamp"][rows["preset"] == preset]))
 
 
 def _means(manifests: Sequence[dict[str, Any]], fact: str) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 from posbench import finetune, registry
 from posbench.errors import ConfigError, RunError
 from posbench.evaluate import verdicts
-from posbench.evaluate.references import STAMP
+from posbench.evaluate.references import MARGIN, STAMP
 from posbench.files import altered, read_json
 from posbench.report.columns import (
     BLOCK_COLUMNS,
@@ -32,6 +33,7 @@ from posbench.report.columns import (
 )
 from posbench.report.pooling import Losses, pool
 from posbench.report.sections import records, sorted_rows, stamp_parts
+from posbench.report.spent import with_spent
 from posbench.settings import (
     ModelConfig,
     OptimizerConfig,
@@ -176,8 +178,24 @@ def gate_of(run_dir: Path) -> dict[str, Any]:
     """The gate of a run: that of the finished evaluation which scored most; {} without any.
 
     An evaluation of fewer blocks measures the same with less certainty; a run passes or does not.
+    Whether longer windows are of use is what a fine-tuning at a longer L is asked, so its loss need
+    fall up to the first L alone, in the run that it goes on from, which passes then; that it beats
+    the n-gram model is asked of itself.
     """
-    weights = read_json(run_dir / "manifest.json").get("weights_sha256")
+    manifest = read_json(run_dir / "manifest.json")
+    own, base = _measured_gate(run_dir, manifest.get("weights_sha256")), manifest.get("base")
+    if not base or base["train_length"] >= manifest["config"]["train"]["seq_len"]:
+        return own
+    if own.get("passed") or own.get("margin", -1.0) < MARGIN:
+        return own
+    for place in (run_dir.parent / base["run_id"], Path(base.get("path", ""))):
+        if (place / "manifest.json").is_file():
+            return {**own, "passed": bool(gate_of(place).get("passed"))}
+    return own
+
+
+def _measured_gate(run_dir: Path, weights: str | None) -> dict[str, Any]:
+    """The gate of the evaluation of these weights which scored most."""
     known = []
     for path in run_dir.glob("evals/*/manifest.json"):
         with contextlib.suppress(RunError):
@@ -217,6 +235,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
     """
     found: list[tuple[str, str, pd.DataFrame, pd.DataFrame]] = []
     skipped: dict[str, str] = {}
+    diverged = Counter[str]()
     chosen = {path.resolve() for path in only or ()}
     for run_dir in dict.fromkeys(Path(path).resolve() for path in run_dirs):
         if not (run_dir / "manifest.json").is_file():
@@ -257,6 +276,7 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
                 f"{t['option']} = {t['used']} (paper: {t['paper']})"
                 for t in manifest.get("tied", [])
             )
+            rows = with_spent(rows, manifest)
             rows["passed"] = bool(gate.get("passed"))
             if bool((evaluation.get("gate") or {}).get("passed")) != bool(gate.get("passed")):
                 rows = _gated(rows)
@@ -266,8 +286,11 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             blocks.insert(1, "eval_id", folder.name)
             finished = str(evaluation.get("finished"))
             found.append((finished, folder.name, rows, blocks))
+        status = manifest.get("status", "unknown")
         if len(found) == before:
-            skipped[run_id] = f"not evaluated, status {manifest.get('status', 'unknown')}"
+            skipped[run_id] = f"not evaluated, status {status}"
+        if status == "diverged":
+            diverged[model_hash(manifest["config"], manifest.get("plugins"))] += 1
     if not any(len(rows) for _, _, rows, _ in found):
         reasons = "; ".join(f"{name}: {why}" for name, why in skipped.items()) or "no run given"
         raise RunError(
@@ -276,6 +299,11 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
     found.sort(key=lambda item: item[:2])
     rows = pd.concat([item[2] for item in found], ignore_index=True)
     rows = sorted_rows(rows.drop_duplicates(IDENTITY, keep="last"))
+    for model, n in diverged.items():  # the means of the others would hide it
+        own, word = rows["model"] == model, f"{n} seed{'' if n == 1 else 's'} diverged"
+        rows.loc[own, "stamp"] = [
+            "; ".join(stamp_parts([stamp, word])) for stamp in rows["stamp"][own]
+        ]
     blocks = _blocks_of(rows, pd.concat([item[3] for item in found], ignore_index=True))
     columns = [name for name in rows.columns if name not in INTERNAL]
     losses = Losses(rows, blocks)

@@ -1,6 +1,7 @@
 """Columns of the tables that evaluations leave, and what names a row or a scored cell."""
 
 from posbench.evaluate import verdicts
+from posbench.report import spent
 
 TEXT = [
     "run_id", "name", "posenc", "preset", "positions", "rescale", "factor", "data", "tokenizer",
@@ -16,11 +17,11 @@ OF_SEEDS = ["accuracy_min", "accuracy_median", "accuracy_max", "success_rate"]
 FLOATS = [
     "scale", "ratio", "n_eff", "mean_context", "nll", "nll_lo", "nll_hi", "ppl", "bpb",
     "crop_nll", "gain", "gain_lo", "gain_hi", "base_nll", "ngram_nll", "chance", *PROBES,
-    *verdicts.COLUMNS,
+    *verdicts.COLUMNS, *spent.COLUMNS,
 ]  # fmt: skip
 #: columns that older files lack -> the column that says the same there
 LATER = {"windows_hash": "", "stride": "", "train_shape": "train_len", "test_shape": "test_len"}
-LATER |= dict.fromkeys(["distance", "chance", *PROBES, *verdicts.COLUMNS], "")
+LATER |= dict.fromkeys(["distance", "chance", *PROBES, *verdicts.COLUMNS, *spent.COLUMNS], "")
 LATER_BLOCKS = {"test_shape": "test_len", "distance": ""}
 #: protocols of blocks that rows are compared with
 REFERENCES = ("crop", "context16", "trained_long", "control")

@@ -22,7 +22,7 @@ from posbench.report.sections import COMPARABLE, Section, sections
 
 COLUMNS = [
     *COMPARABLE, "test_len", "test_shape", "a", "b", "difference", "lo", "hi", "p", "p_holm",
-    "n_units", "n_seeds", "winner",
+    "n_units", "n_seeds", "winner", "a_stamp", "b_stamp",
 ]  # fmt: skip
 #: a difference counts where the corrected p is below
 ALPHA = 0.05
@@ -50,11 +50,13 @@ def compared(pooled: pd.DataFrame, losses: Losses) -> pd.DataFrame:
 def _pairs(section: Section, length: int, losses: Losses) -> pd.DataFrame:
     """All pairs at one length, corrected together."""
     names: list[str] = []
+    stamps: list[str] = []
     tables: list[pd.DataFrame] = []
     for entry, cell in scored(section, length):
         known = {seed: losses.of(row) for seed, row in cell.members}
         if known and all(series is not None for series in known.values()):
             names.append(entry.label)
+            stamps.append("; ".join(entry.stamps))
             tables.append(pd.DataFrame(known))
     seeds = [set(map(int, table.columns)) for table in tables]
     by_seeds: dict[tuple[int, ...], list[tuple[int, int]]] = {}
@@ -67,7 +69,9 @@ def _pairs(section: Section, length: int, losses: Losses) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     found = pd.concat(parts, ignore_index=True).sort_values(["i", "j"], ignore_index=True)
     found["p_holm"] = statistics.holm(found.pop("tail"))
-    found["a"], found["b"] = ([names[i] for i in found[side]] for side in ("i", "j"))
+    for side, column in (("i", "a"), ("j", "b")):
+        found[column] = [names[i] for i in found[side]]
+        found[f"{column}_stamp"] = [stamps[i] for i in found[side]]
     better = found["a"].where(found["difference"] < 0, found["b"])
     found["winner"] = better.where(found["p_holm"] < ALPHA, "")
     place = {**section.keys, "test_len": length, "test_shape": section.shapes[length]}

@@ -25,6 +25,7 @@ SEEDS = {"evidence": 3}
 #: columns of which several seeds have the mean: those that carry no interval of their own
 MEANS = [
     "crop_nll", "base_nll", "ngram_nll", "mean_context", "scale", "bpb", "b", *PROBES[:3],
+    "train_seconds",
 ]  # fmt: skip
 #: columns that several seeds have only where all of them were measured
 MEASURED = [
@@ -175,7 +176,9 @@ def _several(seeds: list[dict[str, Any]], losses: Losses) -> dict[str, Any]:
     if all_have("gain") and (pair := aligned(mine, crop)):
         row["gain"], row["gain_lo"], row["gain_hi"] = two_way_interval(pair[1] - pair[0])
         if all_have("b"):
-            row |= _judged(row, pair, aligned(mine, crop, _long(seeds, losses)))
+            sound = all(seed.get("long_passed", True) for seed in seeds)
+            three = aligned(mine, crop, _long(seeds, losses)) if sound else None
+            row |= _judged(row, pair, three)
             if verdicts.may_have_one(row, all(seed["passed"] for seed in seeds)):
                 row["verdict"] = verdicts.verdict(row)
     control = [losses.of(seed, protocol="control", distance="") for seed in seeds]

@@ -164,6 +164,11 @@ def test_longest_lengths_within_a_share_of_the_crop_loss() -> None:
     assert list(found["within_1%"]) == [512, 64, None, 128]
     assert list(found["within_5%"]) == [512, 128, None, 128]
     assert list(verdicts.longest_within(table, [0.2])["within_20%"]) == [512, 512, 512, 128]
+    # L is where the crop ends: there a row is held against the unscaled one
+    plain = table.replace({"rescale": {"at_once": "none"}})
+    plain.loc[plain["rescale"].eq("breaks") & plain["test_len"].eq(64), "nll"] = 2.3
+    assert list(verdicts.longest_within(plain)["within_1%"]) == [512, None, 512, 128]
+    assert list(verdicts.longest_within(plain)["within_5%"]) == [512, 128, 512, 128]
     seeds = table.assign(n_seeds=[3] * 15 + [2])
     assert list(verdicts.longest_within(seeds)["n_seeds"]) == [3, 3, 3, 2]
 

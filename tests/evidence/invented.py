@@ -28,7 +28,7 @@ class Invented:
         self.found: dict[str, dict[str, dict[str, Any]]] = {}
         self.logs: dict[str, list[dict[str, Any]]] = {}
         self.truth: dict[tuple[Any, ...], np.ndarray] = {}
-        self.late, self.let = set[str](), set[str]()
+        self.late = set[str]()
 
     def add(
         self,
@@ -62,7 +62,8 @@ class Invented:
                 run = f"{experiment}-{preset}-{data}{model}-s{seed}"
                 facts = {"preset": preset, "seed": seed, "tier": tier}
                 self.found.setdefault(experiment, {}).setdefault(
-                    run, {"run_id": run, **facts, "config": config or {}}
+                    run,
+                    {"run_id": run, **facts, "status": "finished", "config": config or {}},
                 )
                 place = {"run_id": run, "eval_id": "e0", **own, "test_len": round(ratio * L)}
                 if own["protocol"] != "crop":
@@ -82,7 +83,7 @@ class Invented:
         """A fine-tuning: what the base run has, and step -> loss at the target."""
         run = f"{experiment}-{preset}-s{seed}"
         extension = {"aim": base}
-        facts = {"run_id": run, "preset": preset, "seed": seed}
+        facts = {"run_id": run, "preset": preset, "seed": seed, "status": "finished"}
         manifest = {**facts, "tier": "evidence", "config": {}, "extension": extension}
         self.found.setdefault(experiment, {})[run] = manifest
         lines = [{**facts, "step": n, "target_loss": loss} for n, loss in curve.items()]
@@ -109,9 +110,6 @@ class Invented:
 
     def untuned(self, name: str) -> set[str]:
         return self.late
-
-    def excused(self, name: str) -> set[str]:
-        return self.let
 
     def collected(self, name: str) -> Any:
         return SimpleNamespace(

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from posbench import runs
-from posbench.evidence.cells import Cells, Evidence
+from posbench.evidence.cells import Cells
 from posbench.evidence.plan import Evaluation
 from posbench.report.collect import collect
 
@@ -162,37 +162,3 @@ def test_the_report_takes_the_cells(
     done = anywhere("report", *map(str, cells), f"--out={tmp_path}")
     assert done.code == 0, done.err
     assert (tmp_path / "lengths.csv").is_file()
-
-
-@pytest.mark.parametrize(
-    ("length", "own", "first", "excused"),
-    [
-        (512, {"passed": False, "margin": 0.2}, {"passed": True, "margin": 0.2}, True),
-        (512, {"passed": False, "margin": 0.04}, {"passed": True, "margin": 0.2}, False),
-        (512, {"passed": False, "margin": 0.2}, {"passed": False, "margin": 0.2}, False),
-        (512, {"passed": False, "reason": "not measured"}, {"passed": True, "margin": 1}, False),
-        (512, {"passed": False, "margin": 0.2}, None, False),
-        (64, {"passed": False, "margin": 0.2}, {"passed": True, "margin": 0.2}, False),
-    ],
-)
-def test_longer_windows_need_not_be_of_use_to_a_fine_tuning(
-    tmp_path: Path, length: int, own: Any, first: Any, excused: bool
-) -> None:
-    """It passes as the run that it goes on from, if it beats the n-gram model itself."""
-
-    def add(run_id: str, experiment: str, gate: Any, **facts: Any) -> None:
-        manifest = {
-            "run_id": run_id, "status": "finished", "weights_sha256": run_id,
-            "evidence": {"experiments": [experiment], "key": run_id}, **facts,
-        }  # fmt: skip
-        evaluation = {"weights_sha256": run_id, "asked": ["a"], "gate": gate}
-        for folder, content in ((run_id, manifest), (f"{run_id}/evals/e", evaluation)):
-            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-            (tmp_path / folder / "manifest.json").write_text(json.dumps(content))
-
-    base = {"run_id": "first", "train_length": 64}
-    add("first", "core", first, config={"train": {"seq_len": 64}})
-    add("tuned", "extend", own, config={"train": {"seq_len": length}}, base=base)
-    evidence = Evidence(Cells(tmp_path), {})
-    assert evidence.excused("extend") == ({"tuned"} if excused else set())
-    assert evidence.excused("core") == set()

@@ -63,6 +63,17 @@ def test_a_best_that_all_seeds_share_has_the_width_of_its_steps(grid: Invented) 
     )
 
 
+def test_what_documents_cannot_tell_from_the_best_is_as_good(grid: Invented) -> None:
+    """Half of the documents of seed 1 like 4 by far better: on average 8 is the best by little."""
+    for block in grid.blocks["core"]:
+        if block["run_id"].endswith("s1") and block["factor"] == "4":
+            block["nats"] -= block["tokens"] * (0.38 if int(block["document"][1:]) % 2 else 0.0)
+    found = argmin(grid)
+    assert found.note.endswith("8, 8, 8") and found.effect == pytest.approx(1)
+    between = [math.log2(math.sqrt(2 * 4) / 4), math.log2(math.sqrt(6 * 8) / 4)]
+    assert found.lo == pytest.approx(t_interval([between[1], between[0], between[1]])[1])
+
+
 def test_the_default_is_compared_with_the_best_of_other_documents() -> None:
     """Half of the documents like one value, half the other: choosing by the others misleads."""
     source = Invented(noise=0.001)
@@ -240,7 +251,8 @@ def test_the_gate_and_the_rate_of_fine_tunings_count() -> None:
         for row in source.rows[name]:
             row["run_id"] = f"{name}-{preset}-s{row['seed']}"
     assert facts.steps_until(source, PI, LATER).below == ("rope",)
-    source.let = {f"extend_plain-rope-s{seed}" for seed in range(3)}
+    for row in source.rows["extend_plain"]:
+        row["stamp"] = ""
     assert facts.steps_until(source, PI, LATER).below == ()
     source.late = {"extend-rope+pi-s1"}
     assert facts.steps_until(source, PI, LATER).untuned == ("rope+pi",)
@@ -261,6 +273,28 @@ def test_the_best_of_two_grids_is_chosen_on_other_documents() -> None:
         for rule, f in (("pi", "4"), ("ntk", "2"))
     ]
     assert [found.effect, found.lo, found.hi] == pytest.approx(loops(best[1] - best[0]))
+
+
+def test_the_best_of_a_grid_is_chosen_on_other_seeds() -> None:
+    """Each seed likes another value: chosen by the others, it gets one that costs."""
+    source = Invented(noise=0.0001)
+    source.add("core", "rope", {4: 3.0}, rescale="yarn")
+    for i, word in enumerate(("beta=2", "beta=4", "beta=8")):
+        source.add("core", "rope", {4: 3.0}, rescale="yarn", options=word)
+        for block in source.blocks["core"]:
+            if block["options"] == word:
+                mine = block["run_id"].endswith(f"s{i}")
+                block["nats"] += block["tokens"] * (-0.3 if mine else 0.1 if i == 2 else 0.0)
+    own = {**ROPE, "rescale": "yarn"}
+    grid = [{**own, "options": w} for w in ("beta=2", "beta=4", "beta=8")]
+    found = choices.best_of_each(source, [own], grid)
+    # seed 0 takes beta=4 from seeds 1 and 2, seed 1 beta=2, seed 2 one of those: no gain for any
+    assert found.effect == pytest.approx(0, abs=0.001)
+    for name in ("rows", "blocks"):
+        table = getattr(source, name)
+        table["core"] = [row for row in table["core"] if row["run_id"].endswith("s0")]
+    with pytest.raises(NotYet, match="one seed"):
+        choices.best_of_each(source, [own], grid)
 
 
 def test_several_fine_tunings_of_a_seed_are_not_mixed() -> None:

@@ -96,7 +96,9 @@ def test_an_entry_is_decided_by_what_was_measured(entries: Any, source: Invented
     undecided = decide(wide, source)
     assert undecided.verdict == "undecided"
     found = undecided.effect
-    assert found and undecided.reason.startswith(f"an effect of {found.detectable:.2g} nats")
+    assert found
+    least = wanted[0] + found.detectable  # beyond what it takes
+    assert undecided.reason.startswith(f"an effect of {least:.2g} nats")
 
 
 def test_every_case_must_hold(entries: Any, source: Invented) -> None:
@@ -108,11 +110,25 @@ def test_every_case_must_hold(entries: Any, source: Invented) -> None:
     x = source.of("core", "rope", 2) - source.of("core", "alibi", 2)  # the weaker one
     assert outcome.effect is not None
     assert outcome.effect.lo == pytest.approx(loops(x)[1])
-    assert outcome.effect.hi == pytest.approx(loops(x, 0.975)[2])
+    assert outcome.effect.hi == pytest.approx(loops(x)[2])
     (other,) = entries({"where": None, "every": [{"ratio": 1}, {"ratio": 4}]})
     one = decide(other, source)
     assert one.verdict == "contradicted"  # nothing at L
     assert [case.verdict for case in one.cases] == ["contradicted", "holds"]
+
+
+def test_one_case_of_several_contradicts_at_the_level_for_all(
+    entries: Any, source: Invented
+) -> None:
+    """One that would contradict alone, and is shown with the same interval, does not then."""
+    x = source.of("core", "rope", 2) - source.of("core", "alibi", 2)
+    alone, together = loops(x)[2], loops(x, 1 - 0.05 / 6)[2]
+    assert alone < together
+    own = {"where": None, "smallest": (alone + together) / 2}
+    assert decide(entries(own | {"every": [{"ratio": 2}]})[0], source).verdict == "contradicted"
+    outcome = decide(entries(own | {"every": [{"ratio": 2}] * 6})[0], source)
+    assert outcome.verdict == "undecided" and "at the level for all cases" in outcome.reason
+    assert outcome.effect and outcome.effect.hi == pytest.approx(alone)
 
 
 def test_what_depends_on_the_geometry_is_undecided(entries: Any, source: Invented) -> None:

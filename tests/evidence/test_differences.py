@@ -218,12 +218,21 @@ def test_a_run_below_its_gate_is_known(source: Invented) -> None:
     )
     assert found.below == ("sinusoidal",)
     assert found.tiers == ("evidence", "demo")
-    source.let = {f"core-sinusoidal-code-s{seed}" for seed in (0, 1)}
-    again = checks.value(source, {**CORE, "preset": "sinusoidal", "ratio": 1}, measure="nll")
-    assert again.below == ("sinusoidal",)  # one of the seeds is not excused
-    source.let.add("core-sinusoidal-code-s2")
-    again = checks.value(source, {**CORE, "preset": "sinusoidal", "ratio": 1}, measure="nll")
-    assert again.below == ()
+
+
+def test_seeds_that_diverged_are_known(source: Invented) -> None:
+    """Those of the same configuration; the mean of the others would hide them."""
+    for run in source.found["core"].values():
+        run["config"] = {"posenc": {"name": run["preset"]}}
+    own = {"run_id": "lost", "preset": "rope", "seed": 3, "status": "diverged"}
+    larger = {"posenc": {"name": "rope"}, "model": {"d_model": 64}}
+    source.found["core"]["lost"] = {**own, "config": larger}
+    one = {**ROPE, "ratio": 1}
+    assert checks.value(source, one, measure="nll").lost == ()
+    del source.found["core"]["lost"]["config"]["model"]
+    found = checks.difference(source, one, {**CORE, "preset": "alibi", "ratio": 1})
+    assert found.lost == ("rope: 1 of 4 seeds diverged or failed",)
+    assert found.n_seeds == 3
 
 
 def test_a_contrast_is_a_difference_of_differences() -> None:

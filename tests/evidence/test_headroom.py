@@ -2,20 +2,34 @@
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from posbench import launch
 from posbench.evaluate import lengths, verdicts
 from posbench.evaluate import plan as planning
+from posbench.evidence import headroom
+from posbench.report.collect import Collected
 from posbench.runs import Run
 
 
-def test_a_row_is_as_with_the_longer_run_in_its_evaluation(worked: Any, tmp_path: Path) -> None:
-    found = worked.evidence.collected("core")
+@pytest.fixture(scope="module")
+def found(worked: Any) -> Collected:
+    """The main runs, as if those trained longer had been trained enough."""
+    evidence = worked.evidence
+    long = evidence.collected("long")
+    sound = replace(long, rows=long.rows.assign(passed=True))
+    return headroom.joined(evidence.collected("core"), [sound])
+
+
+def test_a_row_is_as_with_the_longer_run_in_its_evaluation(
+    worked: Any, found: Collected, tmp_path: Path
+) -> None:
     place = Path(worked.runs_root) / "default"
     long = {m["seed"]: m["run_id"] for m in worked.evidence.manifests("long") if is_rope(m)}
     compared = 0
@@ -45,8 +59,7 @@ def is_rope(manifest: dict[str, Any]) -> bool:
     return bool(manifest["preset"] == "rope")
 
 
-def test_pooled_headroom_is_the_mean_of_the_seeds(worked: Any) -> None:
-    found = worked.evidence.collected("core")
+def test_pooled_headroom_is_the_mean_of_the_seeds(found: Collected) -> None:
     at = found.rows[(found.rows["test_len"] == 128) & (found.rows["status"] == "ok")]
     assert set(at["rescale"]) == {"none", "window"}
     for (preset, rule), own in at.groupby(["preset", "rescale"]):
@@ -55,6 +68,29 @@ def test_pooled_headroom_is_the_mean_of_the_seeds(worked: Any) -> None:
         row = row[row["test_len"] == 128]
         assert np.isclose(row["headroom"].item(), own["headroom"].mean(), rtol=1e-9)
         assert not math.isnan(row["long_nll"].item())
+
+
+def test_a_longer_run_below_its_gate_tells_of_no_headroom(worked: Any) -> None:
+    """These were trained for a few steps; their loss is shown all the same."""
+    evidence = worked.evidence
+    assert not evidence.collected("long").rows["passed"].any()
+    found = evidence.collected("core")
+    past = found.pooled[(found.pooled["test_len"] == 128) & (found.pooled["status"] == "ok")]
+    assert past["long_nll"].notna().all() and (past["long_preset"] == past["preset"]).all()
+    assert not past["long_passed"].any()
+    for rows in (found.rows, found.pooled):
+        assert rows["headroom"].isna().all() and not rows["verdict"].eq("no headroom").any()
+
+
+def test_a_preset_whose_longer_runs_pass_stands_in_for_one_whose_do_not(worked: Any) -> None:
+    evidence = worked.evidence
+    long = evidence.collected("long")
+    passed = long.rows["preset"].eq("alibi")
+    found = headroom.joined(
+        evidence.collected("core"), [replace(long, rows=long.rows.assign(passed=passed))]
+    )
+    past = found.pooled[(found.pooled["test_len"] == 128) & (found.pooled["status"] == "ok")]
+    assert set(past["long_preset"]) == {"alibi"} and past["headroom"].notna().all()
 
 
 def test_without_a_longer_run_there_is_none(worked: Any) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from posbench.errors import RunError
 from posbench.evaluate.references import STAMP
 from posbench.files import hashes
-from posbench.report.collect import collect, model_hash, read_rows
+from posbench.report.collect import collect, gate_of, model_hash, read_rows
 from posbench.report.write import write_report
 
 from .conftest import PLAIN, Runs, demo_curves
@@ -328,3 +329,68 @@ def test_the_evaluation_that_scored_most_says_whether_a_run_passes(
     assert set(other["verdict"][~past]) == {""}
     only = collect([few], [few / "evals" / "e0000000"]).rows
     assert set(only["passed"]) == {passed}
+
+
+@pytest.mark.parametrize(
+    ("length", "own", "first", "passed"),
+    [
+        (512, {"passed": False, "margin": 0.2}, {"passed": True, "margin": 0.2}, True),
+        (512, {"passed": False, "margin": 0.04}, {"passed": True, "margin": 0.2}, False),
+        (512, {"passed": False, "margin": 0.2}, {"passed": False, "margin": 0.2}, False),
+        (512, {"passed": True, "margin": 0.2}, {"passed": False, "margin": 0.2}, True),
+        (512, {"passed": False, "reason": "not measured"}, {"passed": True, "margin": 1}, False),
+        (512, {"passed": False, "margin": 0.2}, None, False),
+        (64, {"passed": False, "margin": 0.2}, {"passed": True, "margin": 0.2}, False),
+    ],
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_longer_windows_need_not_be_of_use_to_a_fine_tuning(
+    tmp_path: Path, length: int, own: Any, first: Any, passed: bool, elsewhere: bool
+) -> None:
+    """It passes as the run that it goes on from, if it beats the n-gram model itself."""
+
+    def add(folder: Path, gate: Any, **facts: Any) -> None:
+        manifest = {"run_id": folder.name, "weights_sha256": folder.name, **facts}
+        evaluation = {"weights_sha256": folder.name, "gate": gate}
+        for place, content in ((folder, manifest), (folder / "evals/e", evaluation)):
+            place.mkdir(parents=True)
+            (place / "manifest.json").write_text(json.dumps(content))
+
+    where = tmp_path / "other" if elsewhere else tmp_path
+    base = {"run_id": "first", "train_length": 64, "path": str(where / "first")}
+    add(where / "first", first, config={"train": {"seq_len": 64}})
+    add(tmp_path / "tuned", own, config={"train": {"seq_len": length}}, base=base)
+    assert gate_of(tmp_path / "tuned")["passed"] is passed
+
+
+def test_what_a_run_took_stands_beside_its_results(runs: Runs) -> None:
+    """Operations by hand: two layers of width 64 with an MLP of 256, 256 bytes, 128 tokens."""
+    run = runs.add("rope", {PLAIN: CURVE})
+    path = run / "manifest.json"
+    manifest = json.loads(path.read_text())
+    model = {"d_model": 64, "n_layers": 2, "n_heads": 2, "hidden": 256}
+    manifest["config"] |= {"model": model, "data": {"name": "sotu", "tokenizer": "bytes"}}
+    manifest |= {"tokens": 12_800, "seconds": 3.5, "parameters": {"positional": 7}}
+    path.write_text(json.dumps(manifest))
+    found = collect([run]).pooled.set_index("test_len")
+    assert set(found["positional_parameters"]) == {7} and set(found["train_seconds"]) == {3.5}
+    token = 2 * (2 * (4 * 64 * 64 + 3 * 64 * 256) + 64 * 256)  # projections, MLP and output
+    pairs = 2 * 2 * 2 * 64 * 128 * 129 / 2  # scores and their sums, causal
+    L = manifest["config"]["train"]["seq_len"]
+    assert L == 128 and set(found["train_flops"]) == {3 * 100 * (128 * token + pairs)}
+    wanted = found.loc[128, "n_blocks"] * (128 * token + pairs)
+    assert found.loc[128, "test_flops"] == pytest.approx(wanted)
+
+
+def test_seeds_that_diverged_are_stamped(runs: Runs) -> None:
+    """The mean of those that did not would hide them; another configuration is not concerned."""
+    kinds = (("rope", 0), ("alibi", 0), ("rope", 5))
+    dirs = [runs.add(name, {PLAIN: CURVE}, seed=seed) for name, seed in kinds]
+    path = dirs[2] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"status": "diverged"}))
+    shutil.rmtree(dirs[2] / "evals")
+    found = collect(dirs)
+    assert found.skipped == {manifest["run_id"]: "not evaluated, status diverged"}
+    stamps = found.pooled.groupby("preset")["stamp"].unique()
+    assert "1 seed diverged" in stamps["rope"][0] and "diverged" not in stamps["alibi"][0]

@@ -31,7 +31,8 @@ def tuned(runs: Runs, method: str, curves: list[list[float]], **train: Any) -> l
         config = manifest["config"] | {"base": {"weights_sha256": str(seed), "train_length": 128}}
         config["train"] = {"seq_len": 1024, "steps": 100, "batch_size": 4} | train
         manifest["config"] = config
-        manifest["base"] = {"run_id": f"rope-L128-s{seed}-0123abcd", "preset": "rope"}
+        base = {"run_id": f"rope-L128-s{seed}-0123abcd", "preset": "rope"}
+        manifest["base"] = base | {"train_length": 128}
         manifest["extension"] = {
             "length": 128,
             "target": 1024,

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from posbench.evaluate.statistics import interval
-from posbench.evidence.checks import NATS
-from posbench.evidence.effect import EVEN, Effect, Floats, Levels, NotYet, over_seeds
-from posbench.evidence.select import Selection, Source, about, effect_of, paired, select
+from posbench.evidence.checks import difference
+from posbench.evidence.effect import EVEN, Effect, Floats, Levels, least, over_seeds, together
+from posbench.evidence.select import Selection, Source, about, paired, select
 
 Integers = npt.NDArray[np.intp]
 
@@ -34,14 +35,9 @@ def argmin(
     if below:
         levels = levels[::-1]  # the ends change places
     sides = [select(source, {**row, key: word}) for word in written]
-    losses = np.stack(paired(sides))
-    chosen = losses.mean(1).argmin(0)
-    as_good = [_as_good(losses[:, :, seed], best) for seed, best in enumerate(chosen)]
     logs = np.log2(np.asarray(grid, dtype=np.float64) / reference)
-    cuts = np.concatenate(([-np.inf], (logs[1:] + logs[:-1]) / 2, [np.inf]))
+    chosen, low, high = reach(np.stack(paired(sides)), logs)
     mean, _, _, detectable = over_seeds(logs[chosen], levels)
-    low = cuts[[own.min() for own in as_good]]
-    high = cuts[[own.max() + 1 for own in as_good]]
     lo = over_seeds(low, levels)[1] if np.isfinite(low).all() else -math.inf
     hi = over_seeds(high, levels)[2] if np.isfinite(high).all() else math.inf
     found = Effect(
@@ -57,10 +53,19 @@ def argmin(
     return found.times(-1, "log2") if below else found
 
 
-def _as_good(losses: Floats, best: int) -> Integers:
-    """Which of the rows of losses [values, documents] cannot be told from that of `best`."""
-    lows = [interval(row - losses[best])[1] for row in losses]
-    return np.flatnonzero([not low > 0 for low in lows])
+def reach(losses: Floats, grid: Floats) -> tuple[Integers, Floats, Floats]:
+    """The best value of a grid in every seed, and how far what is as good as it reaches.
+
+    losses [values, documents, seeds], grid [values] increasing -> index, low, high [seeds] each.
+    """
+    cuts = np.concatenate(([-np.inf], (grid[1:] + grid[:-1]) / 2, [np.inf]))
+    chosen = losses.mean(1).argmin(0)
+    low, high = np.empty(len(chosen)), np.empty(len(chosen))
+    for seed, best in enumerate(chosen):
+        excess = losses[:, :, seed] - losses[best, :, seed]
+        as_good = np.flatnonzero([not interval(one)[1] > 0 for one in excess])
+        low[seed], high[seed] = cuts[as_good[0]], cuts[as_good[-1] + 1]
+    return chosen, low, high
 
 
 def best_of_each(
@@ -71,26 +76,26 @@ def best_of_each(
 ) -> Effect:
     """Loss of the best of the grid `worse` less that of the best of `better`.
 
-    For every seed and every second document each best is chosen on the other documents of the other
-    seeds, so that the choice gains nothing by chance. NotYet with one seed.
+    Which are best is not known, so nothing rests on a choice: the lower end is that of the one of
+    `better` with the highest lead over all of `worse`, at a level for as many as there are in
+    `better` (Bonferroni); the upper end is the reverse.
     """
-    sides = [select(source, one) for one in (*better, *worse)]
-    losses = paired(sides)
-    documents, seeds = losses[0].shape
-    if seeds == 1:
-        raise NotYet("one seed, the choice takes another")
-    x = np.empty_like(losses[0])
-    for seed in range(seeds):
-        others = np.arange(seeds) != seed
-        for part in (0, 1):
-            half = np.arange(documents) % 2 == part
-            apart = np.ix_(~half, others)
-            good, bad = (
-                min(grid, key=lambda one: float(one[apart].mean()))[half, seed]
-                for grid in (losses[: len(better)], losses[len(better) :])
-            )
-            x[half, seed] = bad - good
-    return effect_of(x, sides, levels, NATS)
+    own = together(levels[::-1], len(better))[1], together(levels, len(worse))[1]
+    leads = [[difference(source, a, b, levels=own) for b in worse] for a in better]
+    lo, mean, hi = (
+        np.array([[getattr(e, name) for e in row] for row in leads])
+        for name in ("lo", "effect", "hi")
+    )
+    best = int(mean.min(1).argmax())
+    shown = leads[best][int(mean[best].argmin())]
+    every = least([e for row in leads for e in row])  # for the fewest seeds and who may not decide
+    return replace(
+        every,
+        effect=shown.effect,
+        lo=float(lo.min(1).max()),
+        hi=float(hi.max(0).min()),
+        detectable=shown.detectable,
+    )
 
 
 def agreement(

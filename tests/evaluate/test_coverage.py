@@ -24,7 +24,8 @@ import pandas as pd
 import pytest
 
 from posbench.evaluate import statistics
-from posbench.evidence.effect import EVEN, measured, together
+from posbench.evidence.choices import reach
+from posbench.evidence.effect import EVEN, measured, over_seeds, together
 from posbench.report import compare
 
 REPEATS = 1000
@@ -167,3 +168,22 @@ def test_equal_schemes_seldom_have_a_winner(seeds: int) -> None:
         found = compare.tested([pd.DataFrame(x) for x in losses], list(range(seeds)), pairs)
         won += bool((statistics.holm(found["tail"]) < compare.ALPHA).any())
     assert won / 200 <= 0.07
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("truth", [0.0, 0.4, 0.5])
+def test_the_best_of_a_grid_covers_where_it_lies(truth: float, seeds: int) -> None:
+    """A least loss at a value of the grid, near the edge of its cell, and on it."""
+    rng = np.random.default_rng([11, seeds])
+    grid, missed = np.arange(-3.0, 4.0), 0
+    curve = 0.05 * (grid - truth) ** 2
+    for _ in range(300):
+        own = rng.normal(0, 0.02, (len(grid), DOCUMENTS, seeds))
+        own += rng.normal(0, 0.005, (len(grid), 1, seeds)) + curve[:, None, None]
+        _, low, high = reach(own, grid)
+        missed += not (
+            over_seeds(low)[1] <= truth <= over_seeds(high)[2]
+            or not np.isfinite(low).all()
+            or not np.isfinite(high).all()
+        )
+    assert missed / 300 <= (0.08 if seeds == 3 else 0.07)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from posbench.errors import NotWritable, RunError
+from posbench.errors import ConfigError, NotWritable, RunError
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -21,6 +21,20 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         _replaced(path, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise NotWritable(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def require_writable(option: str, file: Path) -> None:
+    """ConfigError that names the option unless a file can be written there; its folder is made."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise IsADirectoryError(None, "a folder has that name")
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{option}: {file} cannot be written ({error.strerror or error})"
+        ) from None
 
 
 def _replaced(path: Path, data: bytes) -> None:

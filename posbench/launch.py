@@ -7,6 +7,7 @@ Those two sit on an internal class, hence the pin `hydra-core>=1.3.2,<1.4` and t
 import dataclasses
 import importlib.util
 import itertools
+import re
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from hydra.core.override_parser.types import Override, QuotedString, ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from posbench import finetune, jobs, machine, registry, settings, threads
 from posbench.errors import ConfigError
@@ -76,7 +78,7 @@ def _parse(overrides: Sequence[str], hydra: Any = None) -> list[Override]:
             parsed += parser.parse_overrides([text])
         except HydraException as error:
             reason = str(error).splitlines()[0]
-            hint = _quoted(text)
+            hint = _option(text) or _quoted(text)
             raise ConfigError(f"{text}: not a valid override ({hint or reason})") from None
     for override in parsed:
         first, *rest = str(override.key_or_group).split(".")
@@ -88,6 +90,12 @@ def _parse(overrides: Sequence[str], hydra: Any = None) -> list[Override]:
             )
         _check_group(override)
     return parsed
+
+
+def _option(text: str) -> str:
+    """How to write the name of a scheme or the like; empty for other words."""
+    groups = [group for group in sorted(_groups()) if text in registry.options(group)]
+    return " or ".join(f"write {group}={text}" for group in groups)
 
 
 def _quoted(text: str) -> str:
@@ -136,6 +144,8 @@ def _compose(name: str, overrides: Sequence[str]) -> DictConfig:
         return compose(config_name=name, overrides=list(overrides), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_reason(error)) from None
+    except YAMLError as error:
+        raise ConfigError(" ".join(str(error).split())) from None
 
 
 def _reason(error: Exception) -> str:
@@ -148,7 +158,11 @@ def _reason(error: Exception) -> str:
         known = [line.strip() for line in lines if line.startswith("\t")]
         return f"{first.removeprefix('In ').rstrip('.')}; known: {', '.join(known)}"
     if not key:
-        return str(error).splitlines()[0]
+        told = re.search(r"^In '(.+)': .*\n(.*)(?:\n *full_key: (.*))?", str(error))
+        if not told or not told[3]:
+            return str(error).splitlines()[0]
+        place, why, key = told.groups()  # of a file
+        return f"{place}: {key} is unknown" if "not in" in why else f"{place}: {key}: {why}"
     if "not in" in first:
         return _unknown_key(str(key), getattr(cause, "parent_node", None))
     return f"{key}: {plainly(cause)}"

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from helpers import SWEPT
+from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 from oracles import SCHEMES
 
@@ -380,11 +381,36 @@ def test_a_wrong_list_is_one_line(overrides: list[str], words: list[str]) -> Non
         ("name=\u00fc", "not a valid override (quote what is no plain word: \"name='\u00fc'\")"),
         ("name=a(1)", "quote what is no plain word: \"name='a(1)'\""),
         ("eval.lengths=[64", "eval.lengths=[64: not a valid override ("),
+        ("yarn", "yarn: not a valid override (write rescale=yarn)"),
     ],
 )  # fmt: skip
 def test_what_hydra_cannot_read_is_one_line(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         launch.sweeps([text])
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("train:\n  stepz: 3\n", "experiment/odd: train.stepz is unknown"),
+        ("train:\n  steps: many\n", "experiment/odd: train.steps: Value 'many'"),
+        ("train: [\n", 'odd.yaml", line 3'),
+    ],
+)
+def test_a_mistake_in_a_file_of_settings_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, written: str, said: str
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "odd.yaml").write_text("# @package _global_\n" + written)
+    (tmp_path / "train.yaml").write_text("defaults: [train_schema, _self_, experiment: odd]\n")
+
+    def here(module: str, **more: Any) -> Any:
+        return initialize_config_dir(str(tmp_path), **more)
+
+    monkeypatch.setattr(launch, "initialize_config_module", here)
+    with launch._hydra(), pytest.raises(ConfigError) as caught:
+        launch._compose("train", [])
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -1,7 +1,6 @@
 """How fast this machine trains and evaluates."""
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -57,12 +56,13 @@ def bench(
         raise ConfigError(f"--rounds={rounds}: must be at least 1")
     if not limit > 0:
         raise ConfigError(f"--limit={limit:g}: must be above 0 (seconds)")
-    if out is not None and not _may_be_written(out):
-        raise ConfigError(f"--out={out}: must be a file that can be written")
     from posbench import devices
     from posbench.bench import tables
     from posbench.bench.run import run
+    from posbench.files import require_writable
 
+    if out is not None:
+        require_writable("--out", out)
     devices.make_fast()
     result, compared = run(arguments or [], rounds, limit, against, console.steps)
     if out is not None:
@@ -75,10 +75,3 @@ def bench(
     print(tables.text(result))
     if compared is not None:
         print(f"\n{tables.comparison(compared, str(against))}")
-
-
-def _may_be_written(path: Path) -> bool:
-    """Whether a file can be written there, its folders made where they lack."""
-    place = next(p for p in path.absolute().parents if p.exists())
-    writable = place.is_dir() and os.access(place, os.W_OK)
-    return writable and not path.is_dir() and (not path.exists() or os.access(path, os.W_OK))

@@ -52,7 +52,7 @@ def claims(
     from posbench.evidence import claims as ledger
     from posbench.evidence import decide, printed, tables, work
     from posbench.evidence import plan as plans
-    from posbench.files import write_atomic
+    from posbench.files import require_writable, write_atomic
 
     if seeds < 1:
         raise ConfigError(f"--seeds={seeds}: must be at least 1")
@@ -62,13 +62,13 @@ def claims(
         raise ConfigError(f"--out={out}: of all claims; leave out {ids[0]}, or give --csv")
     files = [csv] if csv else []
     files += [out / "claims.csv"] if out else []
-    for file in files:
-        if file.is_dir() or any(p.exists() and not p.is_dir() for p in file.parents):
-            raise ConfigError(f"{file}: a file is to be written, and this cannot be one")
-    if cells != CELLS and not cells.exists() and not run:
-        raise ConfigError(f"--cells={cells}: no such folder; only --run makes one")
+    for option, file in (("--csv", csv), ("--out", out and out / "claims.csv")):
+        if file:
+            require_writable(option, file)
     experiments = plans.load()
     wanted = ledger.chosen(ledger.load(experiments=experiments), ids or [])
+    if not cells.exists() and not run and not plan:
+        raise ConfigError(f"--cells={cells}: no such folder here; only --run makes one")
     store = kept.opened(cells)
     names = ledger.experiments_of(wanted) if ids else None  # all of the plan
     if plan:

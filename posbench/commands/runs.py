@@ -182,15 +182,19 @@ def report(
 ) -> None:
     """Collect evaluations: tables, verdicts, comparisons and figures."""
     from posbench import runs
+    from posbench.files import require_writable
     from posbench.report import tables
     from posbench.report.training import write_training
     from posbench.report.write import write_report
 
     for argument in where or []:
         if "=" in argument:
-            raise ConfigError(f"{argument}: report takes no overrides, only names and run folders")
-    if out is not None and out.exists() and not out.is_dir():
-        raise ConfigError(f"--out={out}: a file of that name is in the way")
+            hint = "; write --runs-root" if argument.startswith("runs_root=") else ""
+            raise ConfigError(
+                f"{argument}: report takes no overrides, only names and run folders{hint}"
+            )
+    if out is not None:
+        require_writable("--out", out / "lengths.md")
     finished, unfinished = runs.find(where or ["default"], runs_root)
     found = finished + unfinished
     if out is None:

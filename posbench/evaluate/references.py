@@ -10,7 +10,7 @@ import numpy as np
 from posbench import runs
 from posbench.data import cache
 from posbench.data.dataset import Dataset
-from posbench.errors import ConfigError
+from posbench.errors import ConfigError, RunError
 from posbench.evaluate import statistics
 from posbench.evaluate.ngram import ALGORITHM, Ngram
 from posbench.settings import EvalConfig, TrainConfig, changed
@@ -59,9 +59,12 @@ def trained_long(run: runs.Run, path: str) -> runs.Run:
 
     Scheme and seed may be others: one reference serves all schemes.
     """
-    long = runs.Run.open(Path(path))
-    long.require_finished()
-    _ = long.weights
+    try:
+        long = runs.Run.open(Path(path))
+        long.require_finished()
+        _ = long.weights
+    except RunError as error:
+        raise ConfigError(f"eval.long={path}: {error}") from None
 
     def tokens(train: TrainConfig) -> int:
         return train.steps * train.batch_size * train.seq_len

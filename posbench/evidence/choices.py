@@ -94,7 +94,6 @@ def best_of_each(
         effect=shown.effect,
         lo=float(lo.min(1).max()),
         hi=float(hi.max(0).min()),
-        detectable=shown.detectable,
     )
 
 

@@ -182,6 +182,9 @@ def chosen(claims: Sequence[Claim], ids: Sequence[str]) -> list[Claim]:
     for wanted in ids:
         own = [one for one in claims if wanted in (one.id, one.id.rstrip("abcdefgh"))]
         if not own:
-            raise ConfigError(f"claim {wanted} is none of {', '.join(one.id for one in claims)}")
+            ids_ = [one.id for one in claims]
+            meant = [one for one in ids_ if one.lower() == wanted.lower()]
+            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            raise ConfigError(f"claim {wanted}{hint} is none of {', '.join(ids_)}")
         found += own
     return list({one.id: one for one in found}.values()) if ids else list(claims)

@@ -98,7 +98,7 @@ def least(effects: Sequence[Effect]) -> Effect:
     """The smallest of several effects, measured at levels that are `together`.
 
     Its interval runs between the smallest lower end and the smallest upper end. Seeds and documents
-    are the fewest that one of them has.
+    are the fewest that one of them has, `detectable` is the largest.
     """
 
     def fewest(name: str) -> int | None:
@@ -113,6 +113,7 @@ def least(effects: Sequence[Effect]) -> Effect:
         min(effects, key=lambda e: e.effect),
         lo=float(np.min([e.lo for e in effects])),
         hi=float(np.min([e.hi for e in effects])),
+        detectable=float(np.max([e.detectable for e in effects])),
         n_seeds=fewest("n_seeds"),
         n_docs=fewest("n_docs"),
         **words,

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 import shlex
 import textwrap
 from collections import Counter
@@ -152,8 +153,9 @@ def _commands(claim: Claim, experiments: Sequence[Experiment], seeds: int) -> It
         yield f"  {command(claim)} --run"
     for one in experiments:
         numbers = map(str, range(one.count(max(seeds, claim.seeds))))
-        begin = "init=RUN -m" if one.init else f"seed={','.join(numbers)} -m"
-        words = ["posbench", "train", *map(shlex.quote, one.train), begin]
+        begin = "init=RUN" if one.init else f"seed={','.join(numbers)}"
+        several = "," in re.sub(r"\[.*?\]", "", " ".join([*one.train, begin]))
+        words = ["posbench", "train", *map(shlex.quote, one.train), begin, *["-m"] * several]
         text = textwrap.wrap(" ".join(words), WIDTH - 6, break_on_hyphens=False)
         base = f", RUN one of {one.init}" if one.init else ""
         rate = "; of every scheme the train.lr that rates.csv has as best"

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from posbench import grid
-from posbench.errors import ConfigError
+from posbench.errors import ConfigError, NotWritable
 from posbench.files import write_atomic
 from posbench.report.figures import DPI, RC
 from posbench.show.panels import panels
@@ -49,8 +49,8 @@ def plot(found: Subject, facts: dict[str, Any], path: Path) -> None:
         figure.savefig(buffer, format=suffix, dpi=DPI, metadata=FORMATS[suffix])
     try:
         write_atomic(path, buffer.getvalue())
-    except OSError as error:
-        raise ConfigError(f"--plot={path}: cannot be written ({error.strerror or error})") from None
+    except NotWritable as error:
+        raise ConfigError(f"--plot: {error}") from None
 
 
 def _figure(found: Subject, facts: dict[str, Any]) -> Figure:

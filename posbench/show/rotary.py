@@ -94,11 +94,13 @@ def decay(ax: Axes, found: Subject, tables: dict[str, Any]) -> None:
     if "relative_position" in tables:
         used = [tables["relative_position"][-1][-1 - d] for d in distances]
     row = Layer(found, found.encoding).similarity(used).double().numpy()
-    ax.plot(distances, row, color=look.color, lw=0.7, alpha=0.3)
+    seen = int(np.isfinite(row).sum())  # a window ends it
+    ax.plot(distances[:seen], row[:seen], color=look.color, lw=0.7, alpha=0.3)
     if found.rule is not None:
         plain = Layer(found, found.trained).similarity(distances).double().numpy()
         ax.plot(distances, _smooth(plain), color=REFERENCE, lw=1.2, ls=DASHED, label="unscaled")
-    ax.plot(distances, _smooth(row), color=look.color, lw=1.6, label=found.named.label)
+    ax.plot(distances[:seen], _smooth(row[:seen]), color=look.color, lw=1.6,
+            label=found.named.label)  # fmt: skip
     ax.axhline(0, color="#999999", lw=0.8, zorder=1)
     if found.rule is not None:
         ax.legend(**LEGEND)

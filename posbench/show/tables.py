@@ -256,7 +256,7 @@ class Layer:
     def similarity(self, distances: Sequence[float], axis: int = 0) -> Tensor:
         """Score [N] of a query with a key of the same content, as a share of that at distance 0.
 
-        On a picture or clip they stand apart along one axis.
+        On a picture or clip they stand apart along one axis. nan where the key is not seen.
         """
         along = torch.tensor([0, *distances])
         q_pos = along.new_zeros(len(along), 1, max(1, len(self.grid)))
@@ -266,6 +266,10 @@ class Layer:
         if self.has("prepare"):
             stream = torch.zeros(len(q_pos), 1, self.frame.d_model, dtype=self.dtype)
             ctx.prepared = self.scheme.prepare(stream, q_pos, ctx)
-        q, k = self.scheme.rotate(x, x, q_pos, torch.zeros_like(q_pos), ctx)
+        scheme, ctx = (self.has("attend") and self.scheme.by_hooks(ctx)) or (self.scheme, ctx)
+        q, k = scheme.rotate(x, x, q_pos, torch.zeros_like(q_pos), ctx)
         scores = (q * k).sum(-1).mean((1, 2))
-        return scores[1:] / scores[0]
+        shares = scores[1:] / scores[0]
+        if ctx.window is not None:
+            shares[along[1:] >= ctx.window] = torch.nan
+        return shares

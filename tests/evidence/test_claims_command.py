@@ -85,9 +85,11 @@ def test_parts_of_a_claim(posbench: Command) -> None:
         (("--seeds", "0"), "--seeds=0: must be at least 1"),
         (("--minutes", "0", "--run"), "--minutes=0: must be above 0"),
         (("S23a", "--out", "made"), "--out=made: of all claims; leave out S23a"),
-        (("--csv", "."), "a file is to be written"),
+        (("--csv", "."), "--csv: . cannot be written (a folder has that name)"),
         (("--cells", "file"), "a file, not a folder of cells"),
-        (("--cells", "nowhere"), "--cells=nowhere: no such folder; only --run makes one"),
+        (("S01A",), "claim S01A (did you mean S01a?) is none of"),
+        (("--csv", "/proc/x/y.csv"), "--csv: /proc/x/y.csv cannot be written"),
+        (("--cells", "nowhere"), "--cells=nowhere: no such folder here; only --run makes one"),
     ],
 )
 def test_bad_input_is_one_line(

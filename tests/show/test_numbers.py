@@ -189,6 +189,18 @@ def test_scores_of_equal_contents_fall_as_the_mean_of_cosines() -> None:
     close(got, [sum(math.cos(n * t) for t in theta) / 8 for n in distances], rel=1e-9)
 
 
+def test_scores_under_a_window_are_those_of_the_scheme_as_far_as_it_reaches() -> None:
+    from posbench.show.subject import subject
+    from posbench.show.tables import Layer
+
+    found = subject("window", {"head_dim": 16, "train_length": 64, "test_length": 256})
+    distances = [0, 1, 5, 63, 64, 200]
+    got = Layer(found, found.encoding).similarity(distances).tolist()
+    theta = [10000.0 ** (-p / 8) for p in range(8)]
+    close(got[:4], [sum(math.cos(n * t) for t in theta) / 8 for n in distances[:4]], rel=1e-9)
+    assert all(math.isnan(x) for x in got[4:])
+
+
 def test_what_a_sampler_draws(tables: Callable[..., Any]) -> None:
     found = tables("standard", train_length=5, test_length=7)["positions"]
     assert found == {"train": [0, 1, 2, 3, 4], "test": [0, 1, 2, 3, 4, 5, 6]}

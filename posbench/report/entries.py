@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from posbench.evaluate.verdicts import EXPLODES
-from posbench.report.columns import OF_SEEDS
+from posbench.report.columns import OF_SEEDS, PROBES
 
 
 def number(value: Any) -> float:
@@ -45,6 +45,8 @@ class Cell:
     gain_b: tuple[float, float, float] = (math.nan,) * 3
     share: tuple[float, float, float] = (math.nan,) * 3
     long: tuple[float, float, float] = (math.nan,) * 3
+    #: loss without an earlier copy less that with it, nats per token
+    repeat: tuple[float, float, float] = (math.nan,) * 3
     #: (seed, row) of each seed: see posbench.report.pooling
     members: tuple[tuple[int, dict[str, Any]], ...] = ()
 
@@ -76,6 +78,7 @@ class Cell:
             gain_b=three("gain_b", "gain_b_lo", "gain_b_hi"),
             share=three("share", "share_lo", "share_hi"),
             long=three("long_nll", "long_lo", "long_hi"),
+            repeat=three(*PROBES[3:]),
             members=row.get("members", ()),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pandas as pd
 
+from posbench.evaluate.protocols import REPEAT
 from posbench.evaluate.verdicts import USES
 from posbench.report import tasks
 from posbench.report.orders import order_lines
@@ -94,6 +95,20 @@ def ratio_cell(cell: Cell, width: int = 99) -> str:
     return f"{ratio:.2f}" if ratio < 999.5 else plain(ratio, max(ratio, 9999.5))
 
 
+def repeat_cell(cell: Cell, width: int = 99) -> str:
+    """`+0.31 ±0.04`, or without the half width where there is no room."""
+    if cell.status != "ok":
+        return REFUSALS.get(cell.status, cell.status)[:width]
+    gain, low, high = cell.repeat
+    if math.isnan(gain):
+        return MISSING
+    forms = [f"{gain:+.2f}"]
+    if not math.isnan(high - low):
+        half = f"±{(high - low) / 2:.2f}"
+        forms = [f"{gain:+.2f} {half}", f"{gain:+.2f}{half}", *forms]
+    return next((form for form in forms if len(form) <= width), forms[-1][:width])
+
+
 def accuracy_cell(cell: Cell, width: int = 99) -> str:
     return _percent(cell, cell.accuracy, width, tasks.spread(cell))
 
@@ -167,6 +182,8 @@ def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
     tied = dict.fromkeys(f"{e.run}: {e.tied}" for e in section.entries if e.tied)
     cells = [cell for entry in section.entries for cell in entry.cells.values()]
     of_task = tasks.notes(cells) if section.keys["protocol"] == tasks.PROTOCOL else []
+    if section.keys["protocol"] == REPEAT:
+        of_task = ["gain: loss without the earlier copy less that with it, nats per token"]
     notes += [", ".join(legend)] if legend else []
     return [*of_task, *notes, *_failed_control(section), *tied, *_unsupported(section)]
 
@@ -259,8 +276,11 @@ def _terminal_section(section: Section, width: int) -> list[str]:
         return [lengths[i : i + per_part] for i in range(0, len(lengths), per_part)]
 
     out = [*_wrap(title_of(section, short=True), width), ""]
-    shares = (("accuracy %", accuracy_cell), ("exact %", exact_cell))
-    for title, draw in shares if section.keys["protocol"] == tasks.PROTOCOL else ():
+    probes = {
+        tasks.PROTOCOL: (("accuracy %", accuracy_cell), ("exact %", exact_cell)),
+        REPEAT: (("gain, nats", repeat_cell),),
+    }
+    for title, draw in probes.get(section.keys["protocol"], ()):
         for part in parts(section.lengths):
             out += [*block(title, part, draw), ""]
     for part in parts(section.lengths):

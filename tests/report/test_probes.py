@@ -81,4 +81,8 @@ def test_the_gain_of_a_repeat_is_paired_over_documents_and_seeds(runs: Runs) -> 
     for name, value in (("repeat_gain", mean), ("repeat_lo", low), ("repeat_hi", high)):
         assert pooled[name].tolist() == pytest.approx([value] * 6)
     assert pooled["control_nll"].tolist() == [1.0] * 6
-    assert "repeat" in tables.terminal_table(pooled)
+    shown = tables.terminal_table(pooled).splitlines()
+    (first,) = (i for i, line in enumerate(shown) if line.startswith("gain, nats"))
+    cell = f"{mean:+.2f}±{(high - low) / 2:.2f}"
+    assert shown[first + 1].count(cell) == 6 and "repeat" in shown[0]
+    assert "earlier copy" in " ".join(shown)

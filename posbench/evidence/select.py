@@ -163,19 +163,23 @@ def select(source: Source, selection: Selection, measure: str = "nll") -> Select
         sums = sums.groupby(mine["document"]).sum()
         columns[row["seed"]] = sums[MEASURES[measure]] / sums["tokens"]
     b = pd.to_numeric(rows["b"], errors="coerce").mean() if "b" in rows else np.nan
-    runs = list(zip(rows["run_id"], rows["preset"], strict=True))
+    names = full(selection)[WHERE]
+    of = f" of {names[0]}" if len(names) == 1 else ""
+    runs = [
+        (run, f"{preset}{of}") for run, preset in zip(rows["run_id"], rows["preset"], strict=True)
+    ]
     return Selected(
         values=pd.concat(columns, axis=1, join="inner"),
         tiers=tuple(rows["tier"].unique()),
         b=float(b),
-        **standing(source, full(selection)[WHERE], runs),
+        **standing(source, names, runs),
     )
 
 
 def standing(
     source: Source, names: Sequence[str], runs: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Presets of (run id, preset) of these experiments that decide nothing.
+    """Which of (run id, what it is called) of these experiments decide nothing, by their names.
 
     `below`: a run does not pass the gate, or, in brackets, has not learned its task at L (which has
     no reference to beat) or was not evaluated. `untuned`: it is at another learning rate than the

@@ -181,7 +181,7 @@ def test_too_few_documents(entries: Any) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({"stamp": "demo: below n-gram"}, "does not pass the gate: t5"),
+        ({"stamp": "demo: below n-gram"}, "does not pass the gate: t5 of core"),
         ({"tier": "demo"}, "tier demo"),
     ],
 )
@@ -201,7 +201,7 @@ def test_runs_at_another_rate_than_the_grids_decide_nothing(entries: Any, source
     source.late = {"core-rope-code-s1"}
     outcome = decide(claim, source)
     assert outcome.verdict == "undecided"
-    assert outcome.reason == "not at the learning rate that the grid chose: rope"
+    assert outcome.reason == "not at the learning rate that the grid chose: rope of core"
 
 
 def test_a_time_has_no_seeds(entries: Any, tmp_path: Path) -> None:

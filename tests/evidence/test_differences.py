@@ -216,7 +216,7 @@ def test_a_run_below_its_gate_is_known(source: Invented) -> None:
     found = checks.difference(
         source, {**ROPE, "ratio": 1}, {**CORE, "preset": "sinusoidal", "ratio": 1}
     )
-    assert found.below == ("sinusoidal",)
+    assert found.below == ("sinusoidal of core",)
     assert found.tiers == ("evidence", "demo")
 
 
@@ -260,4 +260,4 @@ def test_who_has_not_learned_a_task_is_below_the_gate() -> None:
     where = {"in": ["tasks"], "data": "copy", "protocol": "generated", "ratio": 2}
     assert checks.value(source, {**where, "preset": "none"}).below == ()
     found = checks.value(source, {**where, "preset": "rope"})
-    assert found.below == ("rope (its task not learned at L)",)
+    assert found.below == ("rope of tasks (its task not learned at L)",)

@@ -6,6 +6,7 @@ from posbench import registry
 from posbench.checks import base
 from posbench.checks.subjects import SUBJECTS, subject
 from posbench.errors import ConfigError
+from posbench.show.ask import find
 
 
 def every() -> list[tuple[str, str]]:
@@ -21,6 +22,8 @@ def named(names: list[str]) -> list[tuple[str, str]]:
         if group and group not in SUBJECTS:
             raise ConfigError(f"{given}: write names, or group=name with {', '.join(SUBJECTS)}")
         matching = [(g, n) for g, n in known if n == name and group in ("", g)]
+        if not matching and any(name in registry.presets(g) for g in SUBJECTS):
+            raise ConfigError(f"{given} is a preset of {find(name).name}; give that name")
         if not matching:
             options = [n for g, n in known if group in ("", g)]
             raise ConfigError(registry.unknown(group or "NAME", name, dict.fromkeys(options)))

@@ -59,6 +59,9 @@ def test_refused_names(posbench):
     done = posbench("check", "ropee")
     assert done.code == 2
     assert "NAME=ropee is unknown (did you mean rope?)" in done.err
+    done = posbench("check", "rope_matched")
+    assert done.code == 2
+    assert "rope_matched is a preset of rope; give that name" in done.err
     done = posbench("check", "rescale=rope")
     assert done.code == 2
     assert "rescale=rope is unknown" in done.err

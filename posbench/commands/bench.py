@@ -11,7 +11,7 @@ from posbench.commands.app import Plugins, app
 from posbench.errors import ConfigError
 
 
-@app.command()
+@app.command(short_help="Time training steps, forward passes and start-up.")
 def bench(
     arguments: Annotated[
         list[str] | None,

@@ -12,7 +12,7 @@ from posbench.errors import ConfigError
 CELLS = Path("runs/reference/evidence/cells")
 
 
-@app.command()
+@app.command(short_help="Published claims against the evidence.")
 def claims(
     ids: Annotated[
         list[str] | None,

@@ -50,7 +50,11 @@ def config_train(
 def config_eval_lengths(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(autocompletion=complete.eval_lengths, show_default=False),
+        typer.Argument(
+            help="Overrides of posbench eval-lengths, without runs.",
+            autocompletion=complete.eval_lengths,
+            show_default=False,
+        ),
     ] = None,
     plugin: Plugins = None,
 ) -> None:

@@ -85,7 +85,7 @@ def _outcome_table(outcomes: "list[jobs.Outcome]") -> list[str]:
     return lines
 
 
-@app.command("eval-lengths")
+@app.command("eval-lengths", short_help="Measure trained runs at many test lengths.")
 def eval_lengths(
     arguments: RunsAndOverrides = None,
     jobs: Annotated[
@@ -157,7 +157,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return [a for a in arguments if a not in overrides], overrides
 
 
-@app.command()
+@app.command(short_help="Tables, verdicts, comparisons and figures of runs.")
 def report(
     where: Annotated[
         list[str] | None,

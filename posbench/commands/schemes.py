@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from posbench import registry
 
 
-@app.command("list")
+@app.command("list", short_help="Schemes, rescalings, samplers, corpora and presets.")
 def list_everything(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     plugin: Plugins = None,
@@ -48,7 +48,7 @@ def _listing(entries: "list[registry.Entry]") -> list[str]:
     return lines
 
 
-@app.command()
+@app.command(short_help="Paper, formula, options and numbers of a scheme.")
 def show(
     arguments: Annotated[
         list[str] | None,
@@ -78,7 +78,7 @@ def show(
         console.note(f"wrote {plot}")
 
 
-@app.command()
+@app.command(short_help="Test schemes against the contract that all must pass.")
 def check(
     names: Annotated[
         list[str] | None,

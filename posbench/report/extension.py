@@ -139,10 +139,10 @@ def _rule(method: str) -> str:
 
 
 def _style(method: str, rank: int) -> Style:
-    """That of the rescaling it is trained under, the `rank`-th of them; else one of its own."""
+    """That of the rescaling it is trained under, for the first of them; else one of its own."""
     rule = _rule(method)
-    if rule in RESCALINGS:
-        return rescale_style(rule, "8", rank=rank)
+    if rule in RESCALINGS and not rank:
+        return rescale_style(rule, "8")
     return scheme_style(f"fine-tuning {method}")
 
 

@@ -68,7 +68,9 @@ def claims(
     experiments = plans.load()
     wanted = ledger.chosen(ledger.load(experiments=experiments), ids or [])
     if not cells.exists() and not run and not plan:
-        raise ConfigError(f"--cells={cells}: no such folder here; only --run makes one")
+        if cells != CELLS:
+            raise ConfigError(f"--cells={cells}: no such folder; only --run makes one")
+        console.note(f"no evidence here, so nothing is decided: there is no {cells}; see --cells")
     store = kept.opened(cells)
     names = ledger.experiments_of(wanted) if ids else None  # all of the plan
     if plan:

@@ -195,7 +195,8 @@ class Evidence:
     def untuned(self, name: str) -> set[str]:
         """Runs of an experiment at another learning rate than the grid chose for their scheme.
 
-        Of fine-tunings those whose base run is.
+        Those of a scheme for which it has not chosen yet count too; of fine-tunings those whose
+        base run is one.
         """
         best, own, found = rates.best(self.cells), self.experiments[name], set[str]()
         if own.init:
@@ -203,7 +204,7 @@ class Evidence:
             return {str(m["run_id"]) for m in self.manifests(name) if m["base"]["run_id"] in late}
         for run_id in self.cells.of(name) if own.tuned else ():
             manifest = self.cells.manifest(run_id) or {}
-            if rates.multiple(manifest["config"]) != own.rate(manifest["preset"], best):
+            if rates.multiple(manifest["config"]) != best.get(own.like or manifest["preset"]):
                 found.add(run_id)
         return found
 

@@ -121,7 +121,7 @@ def obstacle(claim: Claim, effect: Effect) -> str:
     if effect.below:
         return f"does not pass the gate: {', '.join(effect.below)}"
     if effect.untuned:
-        return f"not at the learning rate that the grid chose: {', '.join(effect.untuned)}"
+        return f"not at a learning rate that the grid chose: {', '.join(effect.untuned)}"
     if other := [tier for tier in effect.tiers if tier != TIER]:
         return f"tier {', '.join(other)}"
     if effect.n_docs is not None and effect.n_docs < DOCUMENTS:

@@ -201,7 +201,7 @@ def test_runs_at_another_rate_than_the_grids_decide_nothing(entries: Any, source
     source.late = {"core-rope-code-s1"}
     outcome = decide(claim, source)
     assert outcome.verdict == "undecided"
-    assert outcome.reason == "not at the learning rate that the grid chose: rope of core"
+    assert outcome.reason == "not at a learning rate that the grid chose: rope of core"
 
 
 def test_a_time_has_no_seeds(entries: Any, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_difference_of_schemes(worked: Any) -> None:
     wanted = loops(minus(losses(worked, "rope", 128), losses(worked, "alibi", 128)))
     assert [found.effect, found.lo, found.hi] == pytest.approx(wanted, abs=1e-12)
     assert found.n_seeds == 3 and found.tiers == ("demo",)
-    assert found.below == ("alibi", "rope")  # trained for 20 steps
+    assert found.below == ("alibi of core", "rope of core")  # trained for 20 steps
 
 
 def test_the_crop_of_a_run(worked: Any) -> None:
@@ -79,7 +79,7 @@ def test_tasks_by_accuracy(worked: Any) -> None:
     rows = evidence.collected("tasks").rows
     wanted = rows[rows["test_len"] == 128]["accuracy"].mean()
     assert found.effect == pytest.approx(wanted)
-    assert found.below == ("rope (its task not learned at L)",)
+    assert found.below == ("rope of tasks (its task not learned at L)",)
     assert found.n_docs and found.n_docs >= 20
 
 
@@ -106,6 +106,6 @@ def test_runs_below_the_gate_decide_nothing(worked: Any) -> None:
     outcome = decide(claim, worked.evidence)
     assert (outcome.verdict, outcome.reason) == (
         "undecided",
-        "does not pass the gate: alibi, rope",
+        "does not pass the gate: alibi of core, rope of core",
     )
     assert decide(claim, worked.evidence, seeds=4).reason == "3 of 4 seeds"

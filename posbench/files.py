@@ -24,7 +24,10 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 
 def require_writable(option: str, file: Path) -> None:
-    """ConfigError that names the option unless a file can be written there; its folder is made."""
+    """ConfigError unless a file can be written there; its folder is made.
+
+    `option` as it was typed: `--out=FOLDER`.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.is_dir():
@@ -32,9 +35,7 @@ def require_writable(option: str, file: Path) -> None:
         with tempfile.TemporaryFile(dir=file.parent):
             pass
     except OSError as error:
-        raise ConfigError(
-            f"{option}: {file} cannot be written ({error.strerror or error})"
-        ) from None
+        raise ConfigError(f"{option}: cannot be written ({error.strerror or error})") from None
 
 
 def _replaced(path: Path, data: bytes) -> None:

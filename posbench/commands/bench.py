@@ -62,7 +62,7 @@ def bench(
     from posbench.files import require_writable
 
     if out is not None:
-        require_writable("--out", out)
+        require_writable(f"--out={out}", out)
     devices.make_fast()
     result, compared = run(arguments or [], rounds, limit, against, console.steps)
     if out is not None:

@@ -62,9 +62,10 @@ def claims(
         raise ConfigError(f"--out={out}: of all claims; leave out {ids[0]}, or give --csv")
     files = [csv] if csv else []
     files += [out / "claims.csv"] if out else []
-    for option, file in (("--csv", csv), ("--out", out and out / "claims.csv")):
-        if file:
-            require_writable(option, file)
+    if csv:
+        require_writable(f"--csv={csv}", csv)
+    if out:
+        require_writable(f"--out={out}", out / "claims.csv")
     experiments = plans.load()
     wanted = ledger.chosen(ledger.load(experiments=experiments), ids or [])
     if not cells.exists() and not run and not plan:

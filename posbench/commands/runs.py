@@ -194,7 +194,7 @@ def report(
                 f"{argument}: report takes no overrides, only names and run folders{hint}"
             )
     if out is not None:
-        require_writable("--out", out / "lengths.md")
+        require_writable(f"--out={out}", out / "lengths.md")
     finished, unfinished = runs.find(where or ["default"], runs_root)
     found = finished + unfinished
     if out is None:

@@ -135,7 +135,7 @@ def test_all_schemes_are_measured_where_none_is_named() -> None:
         (["eval", "eval.lengths=[32]"], ["eval.lengths=32", "at least 64"]),
         (["--rounds", "0"], ["--rounds=0: must be at least 1"]),
         (["--limit", "0"], ["--limit=0: must be above 0"]),
-        (["--out", "."], ["--out: . cannot be written"]),
+        (["--out", "."], ["--out=.: cannot be written"]),
         (["--against", "nothing.json"], ["--against=nothing.json: cannot be read"]),
     ],
 )

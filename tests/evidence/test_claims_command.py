@@ -85,10 +85,10 @@ def test_parts_of_a_claim(posbench: Command) -> None:
         (("--seeds", "0"), "--seeds=0: must be at least 1"),
         (("--minutes", "0", "--run"), "--minutes=0: must be above 0"),
         (("S23a", "--out", "made"), "--out=made: of all claims; leave out S23a"),
-        (("--csv", "."), "--csv: . cannot be written (a folder has that name)"),
+        (("--csv", "."), "--csv=.: cannot be written (a folder has that name)"),
         (("--cells", "file"), "a file, not a folder of cells"),
         (("S01A",), "claim S01A (did you mean S01a?) is none of"),
-        (("--csv", "/proc/x/y.csv"), "--csv: /proc/x/y.csv cannot be written"),
+        (("--csv", "/proc/x/y.csv"), "--csv=/proc/x/y.csv: cannot be written"),
         (("--cells", "nowhere"), "--cells=nowhere: no such folder; only --run makes one"),
     ],
 )

@@ -14,7 +14,8 @@ import pytest
 from posbench.errors import RunError
 from posbench.evaluate.references import STAMP
 from posbench.files import hashes
-from posbench.report.collect import collect, gate_of, model_hash, read_rows
+from posbench.report.collect import collect, model_hash, read_rows
+from posbench.report.gates import gate_of
 from posbench.report.write import write_report
 
 from .conftest import PLAIN, Runs, demo_curves

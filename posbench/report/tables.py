@@ -172,7 +172,7 @@ def _unsupported(section: Section) -> list[str]:
 def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
     """Footnotes: stamps, short words, a control that failed, options that follow L, and the like.
 
-    Of a task first what its numbers are.
+    Of a probe first what its numbers are.
     """
     notes = [f"* {line}" for line in section.stamp_lines()]
     words = set(shown)
@@ -181,11 +181,11 @@ def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
         legend.append(f"{MISSING} = not evaluated")
     tied = dict.fromkeys(f"{e.run}: {e.tied}" for e in section.entries if e.tied)
     cells = [cell for entry in section.entries for cell in entry.cells.values()]
-    of_task = tasks.notes(cells) if section.keys["protocol"] == tasks.PROTOCOL else []
+    of_probe = tasks.notes(cells) if section.keys["protocol"] == tasks.PROTOCOL else []
     if section.keys["protocol"] == REPEAT:
-        of_task = ["gain: loss without the earlier copy less that with it, nats per token"]
+        of_probe = ["gain: loss without the earlier copy less that with it, nats per token"]
     notes += [", ".join(legend)] if legend else []
-    return [*of_task, *notes, *_failed_control(section), *tied, *_unsupported(section)]
+    return [*of_probe, *notes, *_failed_control(section), *tied, *_unsupported(section)]
 
 
 def _failed_control(section: Section) -> list[str]:

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from posbench import grid
-from posbench.errors import ConfigError, NotWritable
-from posbench.files import write_atomic
+from posbench.errors import ConfigError
+from posbench.files import require_writable, write_atomic
 from posbench.report.figures import DPI, RC
 from posbench.show.panels import panels
 from posbench.show.subject import Subject
@@ -35,6 +35,7 @@ def check_path(path: Path) -> None:
         raise ConfigError(f"--plot={path}: must end in one of {known}")
     if path.is_dir():
         raise ConfigError(f"--plot={path}: a folder of that name is in the way")
+    require_writable(f"--plot={path}", path)
 
 
 @torch.no_grad()
@@ -47,10 +48,7 @@ def plot(found: Subject, facts: dict[str, Any], path: Path) -> None:
         figure.draw_without_rendering()  # the room for tick labels depends on the panels' sizes
         buffer = io.BytesIO()
         figure.savefig(buffer, format=suffix, dpi=DPI, metadata=FORMATS[suffix])
-    try:
-        write_atomic(path, buffer.getvalue())
-    except NotWritable as error:
-        raise ConfigError(f"--plot: {error}") from None
+    write_atomic(path, buffer.getvalue())
 
 
 def _figure(found: Subject, facts: dict[str, Any]) -> Figure:

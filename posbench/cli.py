@@ -5,6 +5,7 @@ matplotlib) is imported at module level, here or in `posbench.commands`: `--help
 """
 
 import errno
+import signal
 import sys
 from typing import Any
 
@@ -22,7 +23,11 @@ _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def main() -> None:
-    """Entry point: user errors become one line and an exit code, an interrupt 130."""
+    """Entry point: user errors become one line and an exit code, an interrupt 130.
+
+    SIGTERM, which schedulers send before they end a job, is an interrupt as well.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = app(standalone_mode=False)
     except PosbenchError as error:

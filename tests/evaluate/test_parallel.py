@@ -181,9 +181,12 @@ def test_a_process_that_dies_takes_no_other_run_along(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole_group", [True, False])
+@pytest.mark.parametrize(
+    "whole_group, number",
+    [(True, signal.SIGINT), (False, signal.SIGINT), (True, signal.SIGTERM), (False, signal.SIGTERM)],
+)
 def test_an_interrupt_ends_every_process_and_the_command_goes_on_later(
-    several: list[Path], tmp_path: Path, whole_group: bool
+    several: list[Path], tmp_path: Path, whole_group: bool, number: signal.Signals
 ) -> None:
     long = ["eval.lengths=[64,512,768,1000]", "rescale=[none,yarn]"]
     command = [sys.executable, "-m", "posbench", "eval-lengths", "default", *long, "eval.threads=1"]
@@ -198,9 +201,9 @@ def test_an_interrupt_ends_every_process_and_the_command_goes_on_later(
         family = psutil.Process(process.pid).children(recursive=True)
         assert len(family) >= 2
         if whole_group:  # what a terminal does
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(process.pid, number)
         else:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
         _, err = process.communicate(timeout=20)
     finally:
         process.kill()

@@ -176,7 +176,10 @@ def report(
     ] = None,
     training: Annotated[
         bool,
-        typer.Option("--training", help="Instead: loss, time and speed of training, and its CSV."),
+        typer.Option(
+            "--training",
+            help="Instead: loss, time and speed of training, as table, CSV and curves.",
+        ),
     ] = False,
     runs_root: Annotated[str, typer.Option(help="Folder that holds the runs.")] = "runs",
 ) -> None:
@@ -205,8 +208,9 @@ def report(
     if training:
         if not finished:
             raise RunError(f"{' '.join(where or ['default'])}: no finished run")
-        print(write_training(finished, out))
-        console.note(f"wrote {out}/training.csv")
+        text, files = write_training(finished, out)
+        print(text)
+        console.note(f"wrote {out}/{' '.join(files)}")
         return
     collected = write_report([run.path for run in found], out)
     print(tables.terminal_table(collected.pooled))

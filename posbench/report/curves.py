@@ -35,13 +35,17 @@ class Curve:
 
 @dataclass
 class Panel:
-    """Curves that share axes; `levels` are horizontal and `marks` vertical lines by their name."""
+    """Curves that share axes; `levels` are horizontal and `marks` vertical lines by their name.
+
+    `xlabel` is in the place of the axis' own.
+    """
 
     title: str
     facts: str
     curves: list[Curve]
     levels: dict[str, float] = field(default_factory=dict)
     marks: dict[str, float] = field(default_factory=dict)
+    xlabel: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,16 +72,23 @@ def curve(label: str, style: Style, found: pd.DataFrame) -> Curve:
 
 
 def draw(
-    path_stem: Path, title: str, panels: list[Panel], axis: Axis, notes: Sequence[str] = ()
+    path_stem: Path,
+    title: str,
+    panels: list[Panel],
+    axis: Axis,
+    notes: Sequence[str] = (),
+    columns: int = COLUMNS,
 ) -> None:
-    """Write `<path_stem>.png` and `.svg`; nothing without panels."""
+    """Write `<path_stem>.png` and `.svg`, `columns` panels in a row; nothing without panels."""
     if not panels:
         return
-    save(lambda: _figure(title, panels, axis, notes), path_stem)
+    save(lambda: _figure(title, panels, axis, notes, columns), path_stem)
 
 
-def _figure(title: str, panels: list[Panel], axis: Axis, notes: Sequence[str]) -> Figure:
-    columns = min(COLUMNS, len(panels))
+def _figure(
+    title: str, panels: list[Panel], axis: Axis, notes: Sequence[str], columns: int
+) -> Figure:
+    columns = min(columns, len(panels))
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     legends = [ENTRY * max(len(p.curves) + len(p.levels) for p in row) for row in rows]
     width = columns * (LEFT + WIDTH + RIGHT)
@@ -134,7 +145,7 @@ def _panel(ax: Axes, panel: Panel, axis: Axis) -> None:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
     if axis.limits:
         ax.set_ylim(*axis.limits)
-    ax.set_xlabel(axis.xlabel)
+    ax.set_xlabel(panel.xlabel or axis.xlabel)
     ax.set_ylabel(axis.ylabel)
     ax.grid(axis="y", color="#DDDDDD", lw=0.6)
     ax.set_axisbelow(True)

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
 
 from posbench.files import write_atomic
+from posbench.report.learning import write_learning
 from posbench.runs import Run
 from posbench.settings import changed, flat
 
@@ -19,31 +21,42 @@ def training_table(runs: Sequence[Run]) -> pd.DataFrame:
     `differs` are the settings that are not the same in all of them, `seconds` the wall time of the
     whole loop (validation, checkpoints and compiling included), `share` that of the slowest run.
     """
-    found = [run for run in runs if run.status == "finished"]
-    settings = [flat(changed(run.config)) for run in found]
-    keys = sorted({k for one in settings for k in one})
-    vary = [k for k in keys if len({str(one.get(k)) for one in settings}) > 1]
+    found = _finished(runs)
     rows = [
         {
             "run": run.path.name,
-            "differs": " ".join(f"{k}={one[k]}" for k in vary if k in one),
+            "differs": " ".join(f"{k}={v}" for k, v in own.items()),
             "tokens": run.manifest["tokens"],
             "val_loss": run.manifest["val_loss"],
             "seconds": run.manifest["seconds"],
             "tokens_per_s": run.manifest["tokens_per_s"],
             "compiled": bool(run.manifest.get("compiled", False)),
         }
-        for run, one in zip(found, settings, strict=True)
+        for run, own in zip(found, _differing(found), strict=True)
     ]
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["share"] = table["seconds"] / table["seconds"].max()
     return table.sort_values(["val_loss", "run"], ignore_index=True)
 
 
-def write_training(runs: Sequence[Run], out: Path) -> str:
-    """training.csv in a folder, and the table as text."""
+def _finished(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run.status == "finished"]
+
+
+def _differing(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Of every run the settings that are not the same in all of them."""
+    settings = [flat(changed(run.config)) for run in runs]
+    keys = sorted({k for one in settings for k in one})
+    vary = [k for k in keys if len({str(one.get(k)) for one in settings}) > 1]
+    return [{k: one[k] for k in vary if k in one} for one in settings]
+
+
+def write_training(runs: Sequence[Run], out: Path) -> tuple[str, list[str]]:
+    """training.csv and learning.* in a folder: the table as text, and the names of the files."""
     table = training_table(runs)
     write_atomic(out / "training.csv", table.to_csv(index=False, lineterminator="\n"))
+    found = _finished(runs)
+    files = ["training.csv", *write_learning(found, _labels(found), out)]
     shown = [
         [
             row["differs"] or row["run"],
@@ -57,6 +70,19 @@ def write_training(runs: Sequence[Run], out: Path) -> str:
         for row in table.to_dict("records")
     ]
     heads = ["run", "Mtok", "val loss", "s", "share", "tok/s", "comp."]
-    return tabulate(
+    text = tabulate(
         shown, heads, tablefmt="plain", disable_numparse=True, maxcolwidths=[28, *[None] * 6]
     )
+    return text, files
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What runs are called without their seeds: preset, and what differs within it."""
+    presets = [run.manifest["preset"] for run in runs]
+    found = dict[int, str]()
+    for preset in set(presets):
+        own = [i for i, other in enumerate(presets) if other == preset]
+        for i, differs in zip(own, _differing([runs[i] for i in own]), strict=True):
+            words = [f"{k.removeprefix('posenc.')}={v}" for k, v in differs.items() if k != "seed"]
+            found[i] = " ".join([preset, *words])
+    return [found[i] for i in range(len(runs))]

@@ -183,7 +183,12 @@ def test_a_process_that_dies_takes_no_other_run_along(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "whole_group, number",
-    [(True, signal.SIGINT), (False, signal.SIGINT), (True, signal.SIGTERM), (False, signal.SIGTERM)],
+    [
+        (True, signal.SIGINT),
+        (False, signal.SIGINT),
+        (True, signal.SIGTERM),
+        (False, signal.SIGTERM),
+    ],
 )
 def test_an_interrupt_ends_every_process_and_the_command_goes_on_later(
     several: list[Path], tmp_path: Path, whole_group: bool, number: signal.Signals

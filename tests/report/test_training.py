@@ -1,9 +1,12 @@
-"""The table of training: what differs, who is best, how long it took."""
+"""The table of training: what differs, who is best, how long it took; its curves."""
+
+import json
 
 import pandas as pd
 import pytest
 
 from posbench import runs
+from posbench.report.learning import learning, panels_of
 from posbench.report.training import training_table, write_training
 
 
@@ -12,8 +15,12 @@ def finished(tmp_path, settings_of):
     """Three runs that differ in optimizer and rate, and one that is not finished."""
 
     def run(name, status="finished", optimizer="adamw", lr=0.01, **facts):
-        config = settings_of("rope", train={"lr": lr}, optimizer={"name": optimizer})
+        config = settings_of("rope", train={"lr": lr, "steps": 200}, optimizer={"name": optimizer})
         manifest = runs.new_manifest(config, name, ["posbench"])
+        (tmp_path / name).mkdir()
+        end = facts.get("val_loss", 9.0)
+        lines = [{"step": s, "val_loss": v} for s, v in ((50, None), (100, end + 1), (200, end))]
+        (tmp_path / name / "train.jsonl").write_text("\n".join(map(json.dumps, lines)))
         return runs.Run(tmp_path / name, manifest | {"status": status, **facts})
 
     def facts(loss, seconds):
@@ -44,11 +51,36 @@ def test_one_row_a_finished_run_the_best_first(finished):
 
 
 def test_the_csv_is_the_table_and_the_text_fits_a_terminal(finished, tmp_path):
-    text = write_training(finished, tmp_path)
+    text, files = write_training(finished, tmp_path)
     stored = pd.read_csv(tmp_path / "training.csv")
     pd.testing.assert_frame_equal(stored, training_table(finished))
     assert max(map(len, text.splitlines())) <= 80
     assert "0.60" in text and "stopped" not in text
+    assert files == ["training.csv", "learning.csv", "learning.{png,svg}"]
+    assert (tmp_path / "learning.png").stat().st_size > 10_000
+    curves = pd.read_csv(tmp_path / "learning.csv").set_index(["run", "step"])
+    # half of the steps took half of the tokens and of the time
+    assert curves.loc[("quick", 100), "tokens"] == 1_000_000
+    assert curves.loc[("quick", 100), "seconds"] == 60.0
+    assert curves.loc[("slow", 200), ["seconds", "val_loss"]].tolist() == [200.0, 1.5]
+    assert len(curves) == 6 and "stopped" not in curves.index
+    assert set(curves["label"]) == {
+        "rope optimizer=muon train.lr=0.02",
+        "rope optimizer=muon train.lr=0.01",
+        "rope optimizer=adamw train.lr=0.01",
+    }
+
+
+def test_seeds_are_one_curve_by_tokens_and_by_time(finished):
+    seeds = [runs.Run(run.path, json.loads(json.dumps(run.manifest))) for run in finished[:2]]
+    for seed, run in enumerate(seeds):
+        run.manifest["config"]["seed"] = seed
+    by_tokens, by_time = panels_of(learning(seeds, ["rope", "rope"]))
+    (curve,) = by_tokens.curves
+    assert list(curve.x) == [1.0, 2.0] and list(curve.y) == pytest.approx([2.45, 1.45])
+    assert list(curve.low) == [2.4, 1.4] and list(curve.high) == [2.5, 1.5]
+    assert list(by_time.curves[0].x) == pytest.approx([80 / 60, 160 / 60])
+    assert "minutes" in by_time.xlabel and "2 seeds" in by_time.facts
 
 
 def test_the_command(swept_here, monkeypatch, anywhere):

@@ -445,6 +445,19 @@ def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def differing(settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of each of some flat settings what is not the same in all of them."""
+    keys = sorted({key for one in settings for key in one})
+    vary = [key for key in keys if len({str(one.get(key)) for one in settings}) > 1]
+    return [{key: one[key] for key in vary if key in one} for one in settings]
+
+
+def in_words(settings: dict[str, Any]) -> str:
+    """Flat settings as a user writes them: `model.qk_norm=true train.lr=0.01`."""
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in settings.items()}
+    return " ".join(f"{key}={text}" for key, text in texts.items())
+
+
 def default_of(f: "dataclasses.Field[Any]") -> Any:
     """Default value of a field, or MISSING."""
     if f.default_factory is not dataclasses.MISSING:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -40,6 +41,7 @@ from posbench.settings import (
     TrainConfig,
     default_of,
     digest,
+    flat,
 )
 
 
@@ -48,9 +50,10 @@ class Collected:
     """What a report is made of.
 
     `rows`: one per run, rescaling, protocol and test length: the tidy columns, and `model` (hash of
-    the configuration without its seed), `eval_id` (folder), `interval_over`, `tied` (options
-    that follow L: the value used and the paper's), `passed` (the gate of its run) and `base`
-    (of a fine-tuning: what tables call the run that it goes on from).
+    the configuration without its seed), `settings` (that configuration, as JSON), `eval_id`
+    (folder), `interval_over`, `tied` (options that follow L: the value used and the paper's),
+    `passed` (the gate of its run) and `base` (of a fine-tuning: what tables call the run that it
+    goes on from).
     `blocks`: the scored blocks behind them and their references, with `run_id` and `eval_id`; as
     means of documents they are `losses`.
     `pooled`: as `rows`, one per configuration, seeds and run ids joined by `+`; see `pooling.pool`.
@@ -136,7 +139,12 @@ def read_blocks(path: Path) -> pd.DataFrame:
 
 
 def model_hash(config: dict[str, Any], plugins: Any = None) -> str:
-    """Names a configuration apart from its seed and from what changes no result (paths, device).
+    """Names a configuration apart from its seed; see `identity_of`."""
+    return digest(identity_of(config, plugins))
+
+
+def identity_of(config: dict[str, Any], plugins: Any = None) -> dict[str, Any]:
+    """Stored settings without the seed and what changes no result (paths, device).
 
     An option at its default counts as not given, so that runs from before there was that option are
     of the same configuration.
@@ -170,7 +178,7 @@ def model_hash(config: dict[str, Any], plugins: Any = None) -> str:
         identity["base"] = {k: v for k, v in base.items() if k not in ("weights_sha256", "run_id")}
     if plugins:
         identity["plugins"] = plugins
-    return digest(identity)
+    return identity
 
 
 def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> Collected:
@@ -217,7 +225,8 @@ def collect(run_dirs: Sequence[Path], only: Collection[Path] | None = None) -> C
             except RunError as error:
                 skipped[f"{run_id}/{folder.name}"] = str(error)
                 continue
-            rows["model"] = model_hash(manifest.get("config", {}), manifest.get("plugins"))
+            identity = identity_of(manifest.get("config", {}), manifest.get("plugins"))
+            rows["model"], rows["settings"] = digest(identity), json.dumps(flat(identity))
             rows["eval_id"] = folder.name
             rows["base"] = finetune.names(manifest)[0] if "base" in manifest else ""
             rows["tied"] = "; ".join(

@@ -31,7 +31,7 @@ IDENTITY = [
     "dtype",
 ]  # fmt: skip
 #: what `collect` adds to the columns on disk
-INTERNAL = ["model", "eval_id", "interval_over", "tied", "passed", "base"]
+INTERNAL = ["model", "settings", "eval_id", "interval_over", "tied", "passed", "base"]
 #: what pooling adds to them for the table and the figures: see posbench.report.pooling
 SHOWN = ["members", "long_nll", "long_lo", "long_hi"]
 BLOCK_COUNTS = ["test_len", "block", "end", "tokens", "bytes"]

@@ -34,7 +34,7 @@ from posbench.report.panels import (
     panels_of,
 )
 from posbench.report.sections import LONG, Section, sections
-from posbench.report.style import DASHED, DOTTED, LEGEND, REFERENCE, scheme_style
+from posbench.report.style import DASHED, DOTTED, LEGEND, REFERENCE
 
 DPI = 160
 RC: Any = {
@@ -62,7 +62,7 @@ def _handles(panels: list[Panel], quantity: Quantity, crop: str) -> list[Line2D]
             seen.setdefault(label, Line2D([], [], label=label, **look(style, entry.plain)))
     references = [panel.reference for panel in panels if panel.reference]
     if any(at_length(entry, -1, "crop") for entry in references):
-        colors = {scheme_style(entry.preset).color for entry in references}
+        colors = {panel.color for panel in panels if panel.reference}
         color = colors.pop() if len(colors) == 1 else "#000000"
         seen[crop] = Line2D([], [], color=color, ls=DOTTED, lw=1.3, label=crop)
     if any(at_length(entry, -1, "ngram") for entry in references):
@@ -176,6 +176,7 @@ def _plan(section: Section, panels: list[Panel], quantity: Quantity, columns: in
         notes.append(f"Lines end where a length is refused: {'; '.join(ends)}.")
     if any(str(h.get_label()).startswith("crop") for handles, _, _ in legends for h in handles):
         notes.append("crop: each target sees exactly the L tokens before it, without rescaling.")
+    notes += section.variant_lines()
     return _Plan(
         section=section,
         panels=panels,

@@ -61,6 +61,7 @@ class Panel:
     title: str
     lines: list[tuple[Entry, Style, str]]
     reference: Entry | None  # the run whose crop and n-gram lines are drawn
+    color: str = "#000000"  # of its crop
 
     def longer(self, quantity: Quantity) -> list[list[tuple[int, float]]]:
         """Curves of the runs that were trained longer, each once."""
@@ -121,6 +122,17 @@ def gaps(panels: list[Panel], section: Section) -> list[str]:
     return texts
 
 
+def style_of(entry: Entry, section: Section) -> Style:
+    """The look of a trained run: its scheme's, of variants that of the plainest alone."""
+    name = entry.run
+    if name not in section.variants:
+        return scheme_style(entry.preset)
+    same = dict.fromkeys(e.run for e in section.entries if e.preset == entry.preset)
+    plainest = min(same, key=lambda run: len(section.variants.get(run, "").split()))
+    words = section.variants[name]
+    return scheme_style(entry.preset if name == plainest else f"{entry.preset} {words}")
+
+
 def panels_of(section: Section) -> list[Panel]:
     entries = [entry for entry in section.entries if not entry.unsupported]
     plain = [entry for entry in entries if entry.plain]
@@ -131,9 +143,10 @@ def panels_of(section: Section) -> list[Panel]:
             for i, entry in enumerate(plain)
             if (cell := entry.cells.get(section.train_len)) and cell.nll == cell.nll
         ]
-        lines = [(e, scheme_style(e.preset), e.run) for e in plain]
+        lines = [(e, style_of(e, section), e.run) for e in plain]
         best = plain[min(at_l)[1]] if at_l else None
-        panels.append(Panel("trained schemes", lines, best))
+        color = style_of(best, section).color if best else "#000000"
+        panels.append(Panel("trained schemes", lines, best, color))
     fixed = [e.factor for e in entries if e.factor and e.factor != "auto"]
     ranks = {factor: i for i, factor in enumerate(sorted(set(fixed), key=factor_key))}
     for run_id in dict.fromkeys(entry.run_id for entry in entries if not entry.plain):
@@ -141,11 +154,12 @@ def panels_of(section: Section) -> list[Panel]:
         lines = []
         for e in own:
             if e.plain:
-                lines.append((e, scheme_style(e.preset), f"{e.run}, unscaled"))
+                lines.append((e, style_of(e, section), f"{e.run}, unscaled"))
             else:
                 style = rescale_style(e.rescale, e.factor, e.options, ranks.get(e.factor, 0))
                 lines.append((e, style, e.rule))
-        panels.append(Panel(f"{own[0].run}, rescaled", lines, own[0]))
+        color = style_of(own[0], section).color
+        panels.append(Panel(f"{own[0].run}, rescaled", lines, own[0], color))
     return panels
 
 
@@ -219,10 +233,9 @@ def draw(
     if quantity.unit_line:
         ax.axhline(1, color="#999999", lw=0.9, zorder=1)
     if panel.reference:
-        color = scheme_style(panel.reference.preset).color
         references: tuple[tuple[str, dict[str, Any]], ...] = (
             ("ngram", {"color": REFERENCE, "ls": DASHED, "lw": 1.3}),
-            ("crop", {"color": color, "ls": DOTTED, "lw": 1.3}),
+            ("crop", {"color": panel.color, "ls": DOTTED, "lw": 1.3}),
         )
         for field, looks in references:
             if found := at_length(panel.reference, section.train_len, field):

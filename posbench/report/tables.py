@@ -10,7 +10,7 @@ from posbench.evaluate.protocols import REPEAT
 from posbench.evaluate.verdicts import USES
 from posbench.report import tasks
 from posbench.report.orders import order_lines
-from posbench.report.sections import Cell, Entry, Section, sections
+from posbench.report.sections import SHORT, Cell, Entry, Section, sections
 
 #: status of a row without numbers -> its word in the table
 REFUSALS = {
@@ -23,7 +23,6 @@ REFUSALS = {
 MISSING = "-"
 #: the rescaling that must not come out as `uses`
 CONTROL = "window"
-NAME_WIDTH = 20
 CELL_WIDTH = 9  # the narrowest cell that holds a value and its half width
 CEILING = 690.0  # exp() above this is not a useful number
 
@@ -185,7 +184,8 @@ def notes_of(section: Section, shown: Iterable[str]) -> list[str]:
     if section.keys["protocol"] == REPEAT:
         of_probe = ["gain: loss without the earlier copy less that with it, nats per token"]
     notes += [", ".join(legend)] if legend else []
-    return [*of_probe, *notes, *_failed_control(section), *tied, *_unsupported(section)]
+    notes += [*_failed_control(section), *section.variant_lines()]
+    return [*of_probe, *notes, *tied, *_unsupported(section)]
 
 
 def _failed_control(section: Section) -> list[str]:
@@ -216,7 +216,7 @@ def lines_of(section: Section) -> list[Line]:
         last = entry.run_id
         name = entry.label if entry.plain else f"  {entry.rule}"
         rest = ""
-        if len(name + star) > NAME_WIDTH and entry.options and not entry.plain:
+        if len(name + star) > SHORT and entry.options and not entry.plain:
             name, rest = f"  {entry.rule.removesuffix(entry.options).rstrip()}", entry.options
         lines.append((name + star, rest, entry))
     return lines
@@ -244,7 +244,7 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 def _terminal_section(section: Section, width: int) -> list[str]:
     lines = lines_of(section)
     every = [*lines, *reference_lines(section)]
-    name_width = max([len("perplexity"), *(min(len(name), NAME_WIDTH) for name, _, _ in every)])
+    name_width = max([len("perplexity"), *(min(len(name), SHORT) for name, _, _ in every)])
     most = max(1, (width - name_width) // (CELL_WIDTH + 1))
     n_parts = -(-len(section.lengths) // most)
     per_part = -(-len(section.lengths) // n_parts)

@@ -10,7 +10,7 @@ from tabulate import tabulate
 from posbench.files import write_atomic
 from posbench.report.learning import write_learning
 from posbench.runs import Run
-from posbench.settings import changed, flat
+from posbench.settings import changed, differing, flat, in_words
 
 COLUMNS = ["run", "differs", "tokens", "val_loss", "seconds", "share", "tokens_per_s", "compiled"]
 
@@ -25,7 +25,7 @@ def training_table(runs: Sequence[Run]) -> pd.DataFrame:
     rows = [
         {
             "run": run.path.name,
-            "differs": " ".join(f"{k}={v}" for k, v in own.items()),
+            "differs": in_words(own),
             "tokens": run.manifest["tokens"],
             "val_loss": run.manifest["val_loss"],
             "seconds": run.manifest["seconds"],
@@ -45,10 +45,7 @@ def _finished(runs: Sequence[Run]) -> list[Run]:
 
 def _differing(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Of every run the settings that are not the same in all of them."""
-    settings = [flat(changed(run.config)) for run in runs]
-    keys = sorted({k for one in settings for k in one})
-    vary = [k for k in keys if len({str(one.get(k)) for one in settings}) > 1]
-    return [{k: one[k] for k in vary if k in one} for one in settings]
+    return differing([flat(changed(run.config)) for run in runs])
 
 
 def write_training(runs: Sequence[Run], out: Path) -> tuple[str, list[str]]:
@@ -81,8 +78,8 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     presets = [run.manifest["preset"] for run in runs]
     found = dict[int, str]()
     for preset in set(presets):
-        own = [i for i, other in enumerate(presets) if other == preset]
-        for i, differs in zip(own, _differing([runs[i] for i in own]), strict=True):
-            words = [f"{k.removeprefix('posenc.')}={v}" for k, v in differs.items() if k != "seed"]
-            found[i] = " ".join([preset, *words])
+        same = [i for i, other in enumerate(presets) if other == preset]
+        for i, differs in zip(same, _differing([runs[i] for i in same]), strict=True):
+            own = {k.removeprefix("posenc."): v for k, v in differs.items() if k != "seed"}
+            found[i] = f"{preset} {in_words(own)}".rstrip()
     return [found[i] for i in range(len(runs))]

@@ -1,5 +1,7 @@
+import json
 import math
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -111,6 +113,47 @@ def test_runs_of_one_preset_are_told_apart(runs: Runs) -> None:
     table = terminal_table(collect(dirs).rows)
     assert "rope s0" in table and "rope s1" in table
     assert "2 seeds" in terminal_table(collect(dirs).pooled)
+
+
+def variant(runs: Runs, name: str, seed: int, **config: dict[str, object]) -> Path:
+    """A run of rope with other settings, its id ending in `name`."""
+    made = runs.add("rope", {PLAIN: CURVE}, seed=seed)
+    renamed = made.with_name(f"rope-L128-s{seed}-{name}")
+    made.rename(renamed)
+    for file in ("manifest.json", "evals/e0000000/lengths.csv"):
+        text = (renamed / file).read_text().replace(made.name, renamed.name)
+        (renamed / file).write_text(text)
+    manifest = json.loads((renamed / "manifest.json").read_text())
+    manifest["config"] |= config
+    (renamed / "manifest.json").write_text(json.dumps(manifest))
+    return renamed
+
+
+def test_variants_of_a_preset_are_named_by_their_settings(runs: Runs) -> None:
+    adamw = {"name": "adamw"}
+    dirs = [
+        variant(runs, "00000000", 0, optimizer=adamw),
+        variant(runs, "11111111", 1, optimizer=adamw, model={"qk_norm": True}),
+        variant(runs, "22222222", 2, optimizer={"name": "muon"}),
+        variant(runs, "33333333", 3, optimizer=adamw, train={"seq_len": 128, "clip": 0.12345678}),
+    ]
+    pooled = collect(dirs).pooled
+    table, markdown = terminal_table(pooled), markdown_table(pooled)
+    names = ["rope", "rope 333333", "rope muon", "rope qk_norm=true"]
+    rows = _lines(table, "perplexity", "n-gram")[1:]
+    assert sorted(re.split(r"\s{2,}", row)[0] for row in rows) == names
+    for text in (table, markdown):
+        assert "rope 333333: train.clip=0.12345678" in text
+        assert text.count("rope 222222") == text.count("adamw") == 0
+
+
+def test_another_configuration_is_not_another_seed(runs: Runs) -> None:
+    dirs = [
+        variant(runs, "00000000", 0, model={"qk_norm": True, "qkv_bias": True, "tied": False}),
+        variant(runs, "11111111", 1, model={"qk_norm": True, "qkv_bias": False, "tied": False}),
+    ]
+    table = terminal_table(collect(dirs).pooled)
+    assert "rope qkv_bias=true" in table and "rope s" not in table
 
 
 def test_lengths_that_were_not_evaluated_are_dashes(runs: Runs) -> None:

@@ -141,7 +141,7 @@ def test_variants_of_a_preset_are_named_by_their_settings(runs: Runs) -> None:
     table, markdown = terminal_table(pooled), markdown_table(pooled)
     names = ["rope", "rope 333333", "rope muon", "rope qk_norm=true"]
     rows = _lines(table, "perplexity", "n-gram")[1:]
-    assert sorted(re.split(r"\s{2,}", row)[0] for row in rows) == names
+    assert sorted(row[:17].rstrip() for row in rows) == names
     for text in (table, markdown):
         assert "rope 333333: train.clip=0.12345678" in text
         assert text.count("rope 222222") == text.count("adamw") == 0

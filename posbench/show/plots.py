@@ -77,6 +77,9 @@ def _figure(found: Subject, facts: dict[str, Any]) -> Figure:
     figure.text(*place, found.named.label, fontsize=13, fontweight="bold", va="top")
     lines = "\n".join(head)
     figure.text(place[0], place[1] - 0.27 / height, lines, fontsize=9, color="#333333", va="top")
+    spec = figure.add_gridspec(rows, columns)
     for i, draw in enumerate(made):
-        draw(figure.add_subplot(rows, columns, i + 1))
+        row, column = divmod(i, columns)
+        last = i == len(made) - 1  # has what is left of its row
+        draw(figure.add_subplot(spec[row, column:] if last else spec[row, column]))
     return figure

@@ -58,7 +58,7 @@ def turns(ax: Axes, found: Subject, tables: dict[str, Any]) -> None:
     ax.axhline(1, color="#B00020", lw=0.9, ls=DASHED, zorder=1)
     ax.set_yscale("log")
     ax.legend(**LEGEND)
-    title = f"turns by pair: {(trained >= 1).sum()} of {len(pairs)} turn once in L"
+    title = f"turns by pair: {(trained >= 1).sum()} of {len(pairs)} turn at least once in L"
     frozen = int((trained == 0).sum())
     dress(ax, title + (f", {frozen} never" if frozen else ""), "pair", "full turns")
 
@@ -74,11 +74,11 @@ def wavelengths(ax: Axes, found: Subject, freq: list[float]) -> None:
             label=found.named.label)  # fmt: skip
     for length, name in ((frame.train_length, "L"), (frame.test_length, "T")):
         ax.axhline(length, color="#999999", lw=0.9, zorder=1)
-        ax.annotate(f"{name} = {length}", (1, length), xycoords=("axes fraction", "data"),
-                    xytext=(-2, 2), textcoords="offset points", ha="right", fontsize=8,
+        ax.annotate(f"{name} = {length}", (0, length), xycoords=("axes fraction", "data"),
+                    xytext=(3, 2), textcoords="offset points", fontsize=8,
                     color="#555555")  # fmt: skip
     ax.set_yscale("log")
-    ax.legend(**LEGEND)
+    ax.legend(**LEGEND, loc="lower right")
     dress(ax, "wavelength by pair", "pair", "tokens a turn")
 
 

@@ -39,7 +39,7 @@ def test_what_a_figure_of_a_rescaling_has() -> None:
         return [ax.get_title(loc="left") for ax in _figure(found, described(found)).axes]
 
     assert titles("yarn", factor=4)[:2] == [
-        "turns by pair: 21 of 32 turn once in L",
+        "turns by pair: 21 of 32 turn at least once in L",
         "wavelength by pair",
     ]
     assert titles("rerope")[0] == "relative position, largest 8, L = 16"

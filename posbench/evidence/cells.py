@@ -115,6 +115,8 @@ class Cells:
     ) -> Path:
         """Keep a run and its complete evaluations; what was made with other weights goes.
 
+        So do runs that went on from other weights of this one: they are to go on from these.
+
         `asked`: evaluation folder -> keys of the evaluations that it answers; by default every
         complete one is kept, without keys.
         """
@@ -122,6 +124,7 @@ class Cells:
         target, before = self.folder_of(run_id), self.manifest(run_id)
         if before and before.get("weights_sha256") != run.manifest.get("weights_sha256"):
             shutil.rmtree(target)
+            self._drop_tunings(run)
         own = _evidence(before or {})
         own["experiments"] = sorted({*own["experiments"], experiment})
         own["key"] = key or own["key"] or run_id
@@ -137,6 +140,17 @@ class Cells:
         self._manifests[run_id] = manifest
         self._keys[own["key"]] = run_id
         return target
+
+    def _drop_tunings(self, base: runs.Run) -> None:
+        """Remove the cells of runs that went on from other weights of this one."""
+        now = base.manifest.get("weights_sha256")
+        for run_id, manifest in list(self._manifests.items()):
+            if (manifest.get("base") or {}).get("run_id") != base.manifest["run_id"]:
+                continue
+            if manifest["config"]["base"]["weights_sha256"] != now:
+                shutil.rmtree(self.folder_of(run_id))
+                del self._manifests[run_id]
+        self.__dict__.pop("_keys", None)
 
 
 class Evidence:

@@ -88,6 +88,30 @@ def test_rows_of_other_weights_are_measured_again(small_plan: Any) -> None:
     assert len(list(cells.folder_of(run_id).glob("evals/*"))) == 2
 
 
+def test_what_went_on_from_other_weights_is_done_again(small_plan: Any) -> None:
+    small_plan.work()
+    rope, tuned = (
+        next(one for one in small_plan.cells.ids() if one.startswith(name))
+        for name in ("rope-", "rope+")
+    )
+    others = json.dumps("0" * 64)
+    for path in small_plan.cells.folder.glob(f"{rope}*/**/manifest.json"):
+        mine = json.loads(path.read_text())["weights_sha256"]
+        path.write_text(path.read_text().replace(json.dumps(mine), others))
+    file = small_plan.cells.folder_of(tuned) / "manifest.json"
+    file.write_text(file.read_text().replace(json.dumps(mine), others))
+    core = small_plan.experiments["core"]
+    more = Evaluation(("eval.lengths=[64]", "eval.docs=2"), presets=("rope",))
+    small_plan.experiments["core"] = replace(core, evals=(*core.evals, more))
+    assert [one.job.experiment for one in small_plan.work()] == ["tuned"]
+    assert not file.exists()
+    assert small_plan.work() == []
+    cells = Cells(small_plan.root / "cells")
+    again, base = cells.manifest(tuned), cells.manifest(rope)
+    assert again and base
+    assert again["config"]["base"]["weights_sha256"] == base["weights_sha256"] != "0" * 64
+
+
 def test_a_run_that_is_there_is_measured_and_kept_without_training(
     small_plan: Any, tiny: list[str], anywhere: Callable[..., Any]
 ) -> None:

@@ -84,7 +84,8 @@ def details(outcome: Outcome, experiments: Mapping[str, Experiment], seeds: int)
     claim = outcome.claim
     parts = [("claim", f"{claim.id}  {claim.statement}"), ("source", claim.source)]
     if not claim.untestable:
-        parts += [("takes", takes(claim)), ("compared", compared(claim))]
+        unit = outcome.effect.unit if outcome.effect else ""
+        parts += [("takes", takes(claim, unit)), ("compared", compared(claim))]
     seen = "" if claim.sure == "none" else f" [{claim.sure}]"
     parts.append(("published", claim.published + seen))
     parts.append(("verdict", ": ".join(filter(None, (outcome.verdict, outcome.reason)))))
@@ -106,13 +107,13 @@ def _part(head: str, text: str) -> list[str]:
     ) or [head]
 
 
-def takes(claim: Claim) -> str:
-    """What the interval must do for the claim to hold."""
-    least = number(claim.smallest)
+def takes(claim: Claim, unit: str = "") -> str:
+    """What the interval, in a unit, must do for the claim to hold."""
+    least = f"{number(claim.smallest)} {unit}".rstrip()
     what = {
         MORE: f"an interval above {least}",
         NO_LESS: f"an interval above -{least}",
-        SAME: f"an interval between -{least} and {least}",
+        SAME: f"an interval between -{number(claim.smallest)} and {least}",
         ALWAYS: "a share of 1",
     }[claim.claimed]
     what += f", in each of {len(claim.every)} cases" if claim.every else ""
@@ -121,10 +122,12 @@ def takes(claim: Claim) -> str:
 
 
 def compared(claim: Claim) -> str:
-    """The check and the selections of its first case."""
+    """The check and the selections of its first case, and how many more there are."""
     part = claim.agree[0] if claim.agree else {}
-    _, arguments = claim.cases(part)[0]
-    return f"{claim.check}: " + "; ".join(f"{k} = {_said(v)}" for k, v in arguments.items())
+    cases = claim.cases(part)
+    said = "; ".join(f"{k} = {_said(v)}" for k, v in cases[0][1].items())
+    more = len(cases) * max(1, len(claim.agree)) - 1
+    return f"{claim.check}: {said}" + (f" (first of {more + 1} cases)" if more else "")
 
 
 def _said(value: Any) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from posbench.report.figures import save, wrapped
 from posbench.report.panels import look
@@ -50,12 +50,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Axis:
-    """What the axes show; `lengths` of a logarithmic x axis, `limits` of y."""
+    """What the axes show; whether x begins at 0, `limits` of y."""
 
     xlabel: str
     ylabel: str
     logarithmic: bool = False
     limits: tuple[float, float] | None = None
+    from_zero: bool = False
 
 
 def over_seeds(frame: pd.DataFrame, x: str, y: str, middle: str = "median") -> pd.DataFrame:
@@ -143,6 +144,9 @@ def _panel(ax: Axes, panel: Panel, axis: Axis) -> None:
         ax.xaxis.set_major_locator(FixedLocator(_spaced(ticks)))
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    if axis.from_zero:
+        ax.set_xlim(left=0)
+        ax.xaxis.set_major_locator(MaxNLocator(6))
     if axis.limits:
         ax.set_ylim(*axis.limits)
     ax.set_xlabel(panel.xlabel or axis.xlabel)

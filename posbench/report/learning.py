@@ -67,7 +67,7 @@ def write_learning(runs: Sequence[Run], labels: Sequence[str], out: Path) -> lis
     text = table.to_csv(index=False, lineterminator="\n", float_format="%.10g")
     write_atomic(out / "learning.csv", text.encode())
     panels = [panel for _, group in table.groupby(PANEL, sort=True) for panel in panels_of(group)]
-    axis = Axis("", "held-out loss (nats per token)")
+    axis = Axis("", "held-out loss (nats per token)", from_zero=True)
     draw(out / "learning", "Held-out loss in training", panels, axis, [NOTE], columns=len(VIEWS))
     return ["learning.csv", "learning.{png,svg}"]
 

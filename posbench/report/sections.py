@@ -318,13 +318,18 @@ def sections(rows: pd.DataFrame) -> list[Section]:
             entry.tied = str(row.get("tied", ""))
             entry.stamps = stamp_parts([*entry.stamps, str(row["stamp"])])
         order = list(dict.fromkeys(entry.run_id for entry in entries.values()))
+        # of variants the plainest first
+        place = {
+            e.run: (preset_key(e.preset), len(variants.get(e.run, "").split()))
+            for e in entries.values()
+        }
         over = set(frame["interval_over"]) if "interval_over" in frame else {"documents"}
         result.append(
             Section(
                 keys=dict(zip(COMPARABLE, values, strict=True)),
                 # sorted() is stable: inside a run the rescalings keep their order
                 entries=sorted(
-                    entries.values(), key=lambda e: (preset_key(e.preset), order.index(e.run_id))
+                    entries.values(), key=lambda e: (*place[e.run], order.index(e.run_id))
                 ),
                 lengths=sorted({int(length) for length in frame["test_len"]}),
                 shapes=dict(zip(frame["test_len"], frame["test_shape"], strict=True)),

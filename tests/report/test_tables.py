@@ -132,8 +132,8 @@ def variant(runs: Runs, name: str, seed: int, **config: dict[str, object]) -> Pa
 def test_variants_of_a_preset_are_named_by_their_settings(runs: Runs) -> None:
     adamw = {"name": "adamw"}
     dirs = [
-        variant(runs, "00000000", 0, optimizer=adamw),
-        variant(runs, "11111111", 1, optimizer=adamw, model={"qk_norm": True}),
+        variant(runs, "11111111", 0, optimizer=adamw, model={"qk_norm": True}),
+        variant(runs, "00000000", 1, optimizer=adamw),
         variant(runs, "22222222", 2, optimizer={"name": "muon"}),
         variant(runs, "33333333", 3, optimizer=adamw, train={"seq_len": 128, "clip": 0.12345678}),
     ]
@@ -141,7 +141,7 @@ def test_variants_of_a_preset_are_named_by_their_settings(runs: Runs) -> None:
     table, markdown = terminal_table(pooled), markdown_table(pooled)
     names = ["rope", "rope 333333", "rope muon", "rope qk_norm=true"]
     rows = _lines(table, "perplexity", "n-gram")[1:]
-    assert sorted(row[:17].rstrip() for row in rows) == names
+    assert sorted(row[:17].rstrip() for row in rows) == names and rows[0].startswith("rope  ")
     for text in (table, markdown):
         assert "rope 333333: train.clip=0.12345678" in text
         assert text.count("rope 222222") == text.count("adamw") == 0

@@ -5,8 +5,10 @@ matplotlib) is imported at module level, here or in `posbench.commands`: `--help
 """
 
 import errno
+import os
 import signal
 import sys
+import threading
 from typing import Any
 
 import typer
@@ -25,9 +27,12 @@ _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 def main() -> None:
     """Entry point: user errors become one line and an exit code, an interrupt 130.
 
-    SIGTERM, which schedulers send before they end a job, is an interrupt as well.
+    SIGTERM, which schedulers send before they end a job, is an interrupt as well; not in one
+    process of several, which may be waiting for the others and would not see it.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    alone = "LOCAL_RANK" not in os.environ
+    if alone and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = app(standalone_mode=False)
     except PosbenchError as error:

@@ -21,7 +21,7 @@ from posbench.trainlog import read as read_log
 COLUMNS = ["data", "train_len", "label", "preset", "seed", "run", "step", "tokens", "seconds",
            "val_loss"]  # fmt: skip
 #: what the curves of a panel have in common
-PANEL = ["data", "train_len"]
+PANEL = ["data", "train_len", "text"]
 VIEWS = {"tokens": ("equal tokens", 1e6), "seconds": ("equal time", 60.0)}
 NOTE = (
     "Nats per token of validation windows. Lines: mean of the seeds; bands: least to largest. Time "
@@ -32,18 +32,23 @@ NOTE = (
 
 
 def learning(runs: Sequence[Run], labels: Sequence[str]) -> pd.DataFrame:
-    """The held-out losses of finished runs, each called by its label; COLUMNS.
+    """The held-out losses of finished runs, each called by its label; COLUMNS and `text`, a hash.
 
-    `seconds` of a step are its share of the run's. RunError where a log is damaged.
+    Fine-tunings are left out: their tokens begin where others end (see `extension`). `seconds` of a
+    step are its share of the run's. RunError where a log is damaged.
     """
-    lines = [line for run, label in zip(runs, labels, strict=True) for line in _lines(run, label)]
-    return pd.DataFrame(lines, columns=COLUMNS)
+    named = {run.manifest["run_id"]: (run, label) for run, label in zip(runs, labels, strict=True)}
+    chosen = [(run, label) for run, label in named.values() if "base" not in run.manifest]
+    lines = [line for run, label in chosen for line in _lines(run, label)]
+    return pd.DataFrame(lines, columns=[*COLUMNS, "text"])
 
 
 def _lines(run: Run, label: str) -> Iterator[dict[str, Any]]:
     manifest = run.manifest
     config = manifest["config"]
+    hashes = manifest.get("data") or {}
     what = {
+        "text": "".join(str(hashes.get(f"{k}_sha256")) for k in ("content", "tokenizer")),
         "data": config["data"]["name"],
         "train_len": math.prod(config["data"].get("shape") or [config["train"]["seq_len"]]),
         "label": label,
@@ -64,7 +69,7 @@ def write_learning(runs: Sequence[Run], labels: Sequence[str], out: Path) -> lis
     table = learning(runs, labels)
     if table.empty:
         return []
-    text = table.to_csv(index=False, lineterminator="\n", float_format="%.10g")
+    text = table[COLUMNS].to_csv(index=False, lineterminator="\n", float_format="%.10g")
     write_atomic(out / "learning.csv", text.encode())
     panels = [panel for _, group in table.groupby(PANEL, sort=True) for panel in panels_of(group)]
     axis = Axis("", "held-out loss (nats per token)", from_zero=True)
@@ -91,6 +96,8 @@ def _curves(group: pd.DataFrame, x: str, unit: float) -> list[Curve]:
         preset = own["preset"].iloc[0]
         style = scheme_style(preset if preset not in presets else f"{preset} {label}")
         presets.add(preset)
+        everywhere = own.groupby("step")["run"].transform("nunique") == own["run"].nunique()
+        own = own[everywhere]  # a mean of some seeds is no point of the curve
         losses = over_seeds(own, "step", "val_loss", "mean")
         at = own.groupby("step")[x].mean() / unit
         ys = (losses[name].tolist() for name in ("y", "low", "high"))

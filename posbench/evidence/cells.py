@@ -145,9 +145,8 @@ class Cells:
         """Remove the cells of runs that went on from other weights of this one."""
         now = base.manifest.get("weights_sha256")
         for run_id, manifest in list(self._manifests.items()):
-            if (manifest.get("base") or {}).get("run_id") != base.manifest["run_id"]:
-                continue
-            if manifest["config"]["base"]["weights_sha256"] != now:
+            its = manifest.get("base") or {}
+            if its.get("run_id") == base.manifest["run_id"] and its.get("weights_sha256") != now:
                 shutil.rmtree(self.folder_of(run_id))
                 del self._manifests[run_id]
         self.__dict__.pop("_keys", None)

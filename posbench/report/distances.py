@@ -17,7 +17,8 @@ from posbench.report.columns import RULE, SOURCE
 from posbench.report.curves import Axis, Panel, curve, draw, over_seeds
 from posbench.report.entries import rescale_label
 from posbench.report.judged import pipe
-from posbench.report.sections import records, run_name
+from posbench.report.names import run_name
+from posbench.report.sections import records
 from posbench.report.style import rescale_style, scheme_style
 from posbench.report.tables import MISSING
 from posbench.report.tasks import PROTOCOL

@@ -3,26 +3,34 @@
 Of runs on the same data and training length, from their `train.jsonl`; seeds are pooled.
 """
 
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from posbench.files import write_atomic
+from posbench.report import names
+from posbench.report.collect import identity_of
 from posbench.report.curves import Axis, Curve, Panel, draw, over_seeds
-from posbench.report.style import scheme_style
+from posbench.report.sections import records
 from posbench.runs import Run
+from posbench.settings import digest, flat
 from posbench.train import LOG
 from posbench.trainlog import read as read_log
 
-#: one line per run and step with a held-out loss
-COLUMNS = ["data", "train_len", "label", "preset", "seed", "run", "step", "tokens", "seconds",
+#: of learning.csv: one line per run and step with a held-out loss
+COLUMNS = ["data", "train_shape", "label", "preset", "seed", "run_id", "step", "tokens", "seconds",
            "val_loss"]  # fmt: skip
 #: what the curves of a panel have in common
-PANEL = ["data", "train_len", "text"]
-VIEWS = {"tokens": ("equal tokens", 1e6), "seconds": ("equal time", 60.0)}
+PANEL = ["data", "train_shape", "text"]
+#: column -> title, what the axis says, its unit
+VIEWS = {
+    "tokens": ("equal tokens", "million training tokens", 1e6),
+    "seconds": ("equal time", "minutes of training", 60.0),
+}
 NOTE = (
     "Nats per token of validation windows. Lines: mean of the seeds; bands: least to largest. Time "
     "is that of the whole training, spread evenly over its steps, on the machine and beside the "
@@ -31,30 +39,31 @@ NOTE = (
 )
 
 
-def learning(runs: Sequence[Run], labels: Sequence[str]) -> pd.DataFrame:
-    """The held-out losses of finished runs, each called by its label; COLUMNS and `text`, a hash.
+def learning(runs: Sequence[Run]) -> pd.DataFrame:
+    """The held-out losses of finished runs, a line each; `model` and `settings` as in `Collected`.
 
     Fine-tunings are left out: their tokens begin where others end (see `extension`). `seconds` of a
     step are its share of the run's. RunError where a log is damaged.
     """
-    named = {run.manifest["run_id"]: (run, label) for run, label in zip(runs, labels, strict=True)}
-    chosen = [(run, label) for run, label in named.values() if "base" not in run.manifest]
-    lines = [line for run, label in chosen for line in _lines(run, label)]
-    return pd.DataFrame(lines, columns=[*COLUMNS, "text"])
+    every = {run.manifest["run_id"]: run for run in runs if "base" not in run.manifest}
+    return pd.DataFrame([line for run in every.values() for line in _lines(run)])
 
 
-def _lines(run: Run, label: str) -> Iterator[dict[str, Any]]:
+def _lines(run: Run) -> Iterator[dict[str, Any]]:
     manifest = run.manifest
-    config = manifest["config"]
-    hashes = manifest.get("data") or {}
+    config, hashes = manifest["config"], manifest.get("data") or {}
+    identity = identity_of(config, manifest.get("plugins"))
+    shape = config["data"].get("shape") or [config["train"]["seq_len"]]
     what = {
         "text": "".join(str(hashes.get(f"{k}_sha256")) for k in ("content", "tokenizer")),
         "data": config["data"]["name"],
-        "train_len": math.prod(config["data"].get("shape") or [config["train"]["seq_len"]]),
-        "label": label,
+        "train_shape": "x".join(map(str, shape)),
         "preset": manifest["preset"],
+        "positions": (config.get("positions") or {}).get("name", ""),
+        "model": digest(identity),
+        "settings": json.dumps(flat(identity)),
         "seed": config["seed"],
-        "run": run.path.name,
+        "run_id": manifest["run_id"],
     }
     for line in read_log(run.path / LOG):
         if line.get("val_loss") is None:
@@ -64,42 +73,51 @@ def _lines(run: Run, label: str) -> Iterator[dict[str, Any]]:
         yield what | {"step": line["step"], **spent, "val_loss": line["val_loss"]}
 
 
-def write_learning(runs: Sequence[Run], labels: Sequence[str], out: Path) -> list[str]:
-    """learning.csv and learning.png/.svg in a folder; the names of what was written."""
-    table = learning(runs, labels)
+def write_learning(table: pd.DataFrame, out: Path) -> list[str]:
+    """learning.csv and learning.png/.svg in a folder, of what `learning` gives.
+
+    The names of what was written; nothing where there is no loss.
+    """
     if table.empty:
         return []
-    text = table[COLUMNS].to_csv(index=False, lineterminator="\n", float_format="%.10g")
+    parts, panels, notes = [], list[Panel](), [NOTE]
+    for _, group in table.groupby(PANEL, sort=True):
+        firsts = records(group.drop_duplicates("model"))
+        called, variants = names.names_of(firsts)
+        labels = {first["model"]: called[first["run_id"]] for first in firsts}
+        parts.append(group.assign(label=group["model"].map(labels)))
+        panels += panels_of(parts[-1], variants)
+        notes += names.lines_of(variants)
+    text = pd.concat(parts)[COLUMNS].to_csv(index=False, lineterminator="\n", float_format="%.10g")
     write_atomic(out / "learning.csv", text.encode())
-    panels = [panel for _, group in table.groupby(PANEL, sort=True) for panel in panels_of(group)]
     axis = Axis("", "held-out loss (nats per token)", from_zero=True)
-    draw(out / "learning", "Held-out loss in training", panels, axis, [NOTE], columns=len(VIEWS))
+    draw(out / "learning", "Held-out loss in training", panels, axis, notes, columns=len(VIEWS))
     return ["learning.csv", "learning.{png,svg}"]
 
 
-def panels_of(group: pd.DataFrame) -> list[Panel]:
-    """The views of runs that can be compared."""
+def panels_of(group: pd.DataFrame, variants: Mapping[str, names.Variant]) -> list[Panel]:
+    """The views of runs that can be compared, each with its `label`."""
     first = group.iloc[0]
     seeds = group["seed"].nunique()
-    facts = f"L = {first['train_len']}, {seeds} seed{'' if seeds == 1 else 's'}"
-    units = {"tokens": "million training tokens", "seconds": "minutes of training"}
+    facts = f"L = {first['train_shape']}, {seeds} seed{'' if seeds == 1 else 's'}"
     return [
-        Panel(f"{first['data']}: {title}", facts, _curves(group, x, unit), xlabel=units[x])
-        for x, (title, unit) in VIEWS.items()
+        Panel(f"{first['data']}: {title}", facts, _curves(group, x, unit, variants), xlabel=xlabel)
+        for x, (title, xlabel, unit) in VIEWS.items()
     ]
 
 
-def _curves(group: pd.DataFrame, x: str, unit: float) -> list[Curve]:
+def _curves(
+    group: pd.DataFrame, x: str, unit: float, variants: Mapping[str, names.Variant]
+) -> list[Curve]:
     """A curve for every label, the lowest loss at the end first."""
-    found, presets = [], set()
+    found = []
     for label, own in group.groupby("label", sort=False):
-        preset = own["preset"].iloc[0]
-        style = scheme_style(preset if preset not in presets else f"{preset} {label}")
-        presets.add(preset)
-        everywhere = own.groupby("step")["run"].transform("nunique") == own["run"].nunique()
+        name = str(label)
+        everywhere = own.groupby("step")["run_id"].transform("nunique") == own["run_id"].nunique()
         own = own[everywhere]  # a mean of some seeds is no point of the curve
         losses = over_seeds(own, "step", "val_loss", "mean")
         at = own.groupby("step")[x].mean() / unit
-        ys = (losses[name].tolist() for name in ("y", "low", "high"))
-        found.append(Curve(str(label), style, [at[step] for step in losses["x"]], *ys))
+        ys = (losses[column].tolist() for column in ("y", "low", "high"))
+        style = names.style_of(group["preset"][group["label"] == label].iloc[0], name, variants)
+        found.append(Curve(name, style, [at[step] for step in losses["x"]], *ys))
     return sorted(found, key=lambda one: one.y[-1] if len(one.y) else math.inf)

@@ -117,12 +117,13 @@ def _figure(found: list[list[_Panel]]) -> Figure:
 
 
 def _texts(section: Section, inches: float) -> tuple[list[str], list[str]]:
-    """What the tests rest on, and stamps."""
+    """What the tests rest on, with what hashes in names stand for, and stamps."""
     tested = (
         f"paired t over {section.unit()}, 5 % after Holm's correction for all pairs of a length"
     )
     facts = ", ".join(section.facts())
-    return wrapped([f"{facts}; {tested}"], inches, 9), wrapped(section.stamp_lines(), inches, 9)
+    told = [f"{facts}; {tested}", *section.variant_lines()]
+    return wrapped(told, inches, 9), wrapped(section.stamp_lines(), inches, 9)
 
 
 def _draw(ax: Axes, panel: _Panel, named: bool) -> None:

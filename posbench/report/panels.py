@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from posbench.report.names import style_of
 from posbench.report.sections import Cell, Entry, Section, factor_key
 from posbench.report.style import (
     DASHDOT,
@@ -16,7 +17,6 @@ from posbench.report.style import (
     REFERENCE,
     Style,
     rescale_style,
-    scheme_style,
 )
 from posbench.report.tables import exp, ratio_of
 
@@ -122,17 +122,6 @@ def gaps(panels: list[Panel], section: Section) -> list[str]:
     return texts
 
 
-def style_of(entry: Entry, section: Section) -> Style:
-    """The look of a trained run: its scheme's, of variants that of the plainest alone."""
-    name = entry.run
-    if name not in section.variants:
-        return scheme_style(entry.preset)
-    same = dict.fromkeys(e.run for e in section.entries if e.preset == entry.preset)
-    plainest = min(same, key=lambda run: len(section.variants.get(run, "").split()))
-    words = section.variants[name]
-    return scheme_style(entry.preset if name == plainest else f"{entry.preset} {words}")
-
-
 def panels_of(section: Section) -> list[Panel]:
     entries = [entry for entry in section.entries if not entry.unsupported]
     plain = [entry for entry in entries if entry.plain]
@@ -143,9 +132,9 @@ def panels_of(section: Section) -> list[Panel]:
             for i, entry in enumerate(plain)
             if (cell := entry.cells.get(section.train_len)) and cell.nll == cell.nll
         ]
-        lines = [(e, style_of(e, section), e.run) for e in plain]
+        lines = [(e, style_of(e.preset, e.run, section.variants), e.run) for e in plain]
         best = plain[min(at_l)[1]] if at_l else None
-        color = style_of(best, section).color if best else "#000000"
+        color = style_of(best.preset, best.run, section.variants).color if best else "#000000"
         panels.append(Panel("trained schemes", lines, best, color))
     fixed = [e.factor for e in entries if e.factor and e.factor != "auto"]
     ranks = {factor: i for i, factor in enumerate(sorted(set(fixed), key=factor_key))}
@@ -154,11 +143,11 @@ def panels_of(section: Section) -> list[Panel]:
         lines = []
         for e in own:
             if e.plain:
-                lines.append((e, style_of(e, section), f"{e.run}, unscaled"))
+                lines.append((e, style_of(e.preset, e.run, section.variants), f"{e.run}, unscaled"))
             else:
                 style = rescale_style(e.rescale, e.factor, e.options, ranks.get(e.factor, 0))
                 lines.append((e, style, e.rule))
-        color = style_of(own[0], section).color
+        color = style_of(own[0].preset, own[0].run, section.variants).color
         panels.append(Panel(f"{own[0].run}, rescaled", lines, own[0], color))
     return panels
 

@@ -7,9 +7,7 @@ the same down a column, not along a row. Tables and figures are both drawn from 
 show the same rows in the same order under the same names.
 """
 
-import json
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +16,8 @@ import pandas as pd
 
 from posbench.report.entries import Cell, Entry, number
 from posbench.report.growing import by_axis
-from posbench.settings import PROTOCOLS, differing, in_words
+from posbench.report.names import Variant, lines_of, names_of
+from posbench.settings import PROTOCOLS
 
 PRESETS = ("none", "sinusoidal", "learned", "t5", "alibi", "rope")
 RESCALINGS = ("none", "pi", "ntk", "ntk_by_parts", "dynamic_ntk", "yarn", "yarn_paper")
@@ -28,8 +27,6 @@ COMPARABLE = (
 )  # fmt: skip
 #: the run that was trained at test lengths
 LONG = "trained_long"
-#: letters of a run's name that a table has room for, and the star of a stamp
-SHORT = 20
 #: number of axes -> what one sample is
 SAMPLES = {1: "document", 2: "picture", 3: "clip"}
 
@@ -107,8 +104,8 @@ class Section:
     interval_over: str
     #: every length has targets of its own
     moving: bool = False
-    #: runs told apart by settings -> these: what others of their preset lack, but for the usual
-    variants: dict[str, str] = field(default_factory=dict)
+    #: of the names that are told apart by settings
+    variants: dict[str, Variant] = field(default_factory=dict)
 
     @property
     def ratio_lengths(self) -> list[int]:
@@ -177,9 +174,7 @@ class Section:
 
     def variant_lines(self) -> list[str]:
         """`run: settings` for every run whose name has a hash in their place."""
-        runs = {entry.run: entry.run_id for entry in self.entries}
-        hashed = {name: words for name, words in self.variants.items() if _hash(runs[name]) in name}
-        return [f"{name}: {words}" for name, words in hashed.items() if words]
+        return lines_of(self.variants)
 
     def counts(self, name: str) -> str:
         """`22`, or `20-22` where the cells differ; empty when no cell knows."""
@@ -216,75 +211,6 @@ class Section:
         )
 
 
-def run_name(run: dict[str, Any]) -> str:
-    """What a run is called from its row: preset and sampler; a fine-tuning is `rope +pi@8`."""
-    preset, base = run["preset"], str(run.get("base", ""))
-    sampler = run.get("positions", "")
-    said = sampler in ("", "standard", "none") or f"+{sampler}" in preset
-    method = preset.removeprefix(base)
-    name = f"{base} {method}" if base and method and method != preset else preset
-    return name if said else f"{name}+{sampler}"
-
-
-def _run_names(frame: pd.DataFrame) -> tuple[dict[str, str], dict[str, str]]:
-    """run id -> a name that is unique in the section: `run_name`, then seed or settings.
-
-    And of those told apart by their settings: name -> settings, see `Section.variants`.
-    """
-    runs = records(frame.drop_duplicates("run_id"))
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for run in runs:
-        groups.setdefault(run_name(run), []).append(run)
-    names, variants = dict[str, str](), dict[str, str]()
-    for name, same in groups.items():
-        ids = [run["run_id"] for run in same]
-        if len(same) == 1:
-            own = [name]
-        elif len({run.get("model", "") for run in same}) == 1 and _distinct(same, "seed"):
-            own = [f"{name} s{run['seed']}" for run in same]
-        else:
-            settings = _uncommon([json.loads(run.get("settings") or "{}") for run in same])
-            own = _variants(name, settings, list(map(_hash, ids)))
-            variants |= dict(zip(own, map(in_words, settings), strict=True))
-        names |= dict(zip(ids, own, strict=True))
-    return names, variants
-
-
-def _hash(run_id: str) -> str:
-    """What a run is called by where nothing else tells it apart."""
-    return run_id.rsplit("-", 1)[-1][:6]
-
-
-def _variants(name: str, settings: list[dict[str, Any]], hashes: list[str]) -> list[str]:
-    """A name for each: `rope qk_norm=true`, `rope muon` where settings are few, else a hash."""
-
-    def short(key: str, value: Any) -> str:
-        group, _, field = key.rpartition(".")
-        return in_words({field: value}) if group else str(value)
-
-    own = [" ".join([name, *(short(*item) for item in one.items())]) for one in settings]
-    return [
-        one if own.count(one) == 1 and len(one) < SHORT else f"{name} {tail}"
-        for one, tail in zip(own, hashes, strict=True)
-    ]
-
-
-def _uncommon(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each what differs, less the values that more than half have, of what is said of all."""
-    settings = differing(every)
-    counts = Counter((key, str(value)) for one in settings for key, value in one.items())
-    said = Counter(key for one in settings for key in one)
-
-    def usual(key: str, value: Any) -> bool:
-        return said[key] == len(settings) and 2 * counts[key, str(value)] > len(settings)
-
-    return [{k: v for k, v in one.items() if not usual(k, v)} for one in settings]
-
-
-def _distinct(runs: list[dict[str, Any]], column: str) -> bool:
-    return len({str(run[column]) for run in runs}) == len(runs)
-
-
 def _reading(row: dict[str, Any]) -> str:
     """`stride=32` where windows go on by another number of tokens than half of theirs.
 
@@ -306,7 +232,7 @@ def sections(rows: pd.DataFrame) -> list[Section]:
     # what stands on the frozen targets is no reference for a whole line
     rows.loc[moving, ["crop_nll", "ngram_nll"]] = math.nan
     for values, frame in rows.groupby(list(COMPARABLE), sort=False, dropna=False):
-        names, variants = _run_names(frame)
+        names, variants = names_of(records(frame.drop_duplicates("run_id")))
         entries: dict[tuple[str, ...], Entry] = {}
         for row in records(frame):
             rule = (row["rescale"], row["factor"], f"{row['options']} {_reading(row)}".strip())
@@ -320,7 +246,7 @@ def sections(rows: pd.DataFrame) -> list[Section]:
         order = list(dict.fromkeys(entry.run_id for entry in entries.values()))
         # of variants the plainest first
         place = {
-            e.run: (preset_key(e.preset), len(variants.get(e.run, "").split()))
+            e.run: (preset_key(e.preset), variants[e.run].rank if e.run in variants else 0)
             for e in entries.values()
         }
         over = set(frame["interval_over"]) if "interval_over" in frame else {"documents"}

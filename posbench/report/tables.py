@@ -9,8 +9,9 @@ import pandas as pd
 from posbench.evaluate.protocols import REPEAT
 from posbench.evaluate.verdicts import USES
 from posbench.report import tasks
+from posbench.report.names import SHORT
 from posbench.report.orders import order_lines
-from posbench.report.sections import SHORT, Cell, Entry, Section, sections
+from posbench.report.sections import Cell, Entry, Section, sections
 
 #: status of a row without numbers -> its word in the table
 REFUSALS = {

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
 
 from posbench.files import write_atomic
-from posbench.report.learning import write_learning
+from posbench.report.learning import learning, write_learning
 from posbench.runs import Run
 from posbench.settings import changed, differing, flat, in_words
 
@@ -22,6 +21,7 @@ def training_table(runs: Sequence[Run]) -> pd.DataFrame:
     whole loop (validation, checkpoints and compiling included), `share` that of the slowest run.
     """
     found = _finished(runs)
+    settings = differing([flat(changed(run.config)) for run in found])
     rows = [
         {
             "run": run.path.name,
@@ -32,7 +32,7 @@ def training_table(runs: Sequence[Run]) -> pd.DataFrame:
             "tokens_per_s": run.manifest["tokens_per_s"],
             "compiled": bool(run.manifest.get("compiled", False)),
         }
-        for run, own in zip(found, _differing(found), strict=True)
+        for run, own in zip(found, settings, strict=True)
     ]
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["share"] = table["seconds"] / table["seconds"].max()
@@ -43,17 +43,11 @@ def _finished(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.status == "finished"]
 
 
-def _differing(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Of every run the settings that are not the same in all of them."""
-    return differing([flat(changed(run.config)) for run in runs])
-
-
 def write_training(runs: Sequence[Run], out: Path) -> tuple[str, list[str]]:
     """training.csv and learning.* in a folder: the table as text, and the names of the files."""
-    table = training_table(runs)
+    table, curves = training_table(runs), learning(_finished(runs))
     write_atomic(out / "training.csv", table.to_csv(index=False, lineterminator="\n"))
-    found = _finished(runs)
-    files = ["training.csv", *write_learning(found, _labels(found), out)]
+    files = ["training.csv", *write_learning(curves, out)]
     shown = [
         [
             row["differs"] or row["run"],
@@ -71,15 +65,3 @@ def write_training(runs: Sequence[Run], out: Path) -> tuple[str, list[str]]:
         shown, heads, tablefmt="plain", disable_numparse=True, maxcolwidths=[28, *[None] * 6]
     )
     return text, files
-
-
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """What runs are called without their seeds: preset, and what differs within it."""
-    presets = [run.manifest["preset"] for run in runs]
-    found = dict[int, str]()
-    for preset in set(presets):
-        same = [i for i, other in enumerate(presets) if other == preset]
-        for i, differs in zip(same, _differing([runs[i] for i in same]), strict=True):
-            own = {k.removeprefix("posenc."): v for k, v in differs.items() if k != "seed"}
-            found[i] = f"{preset} {in_words(own)}".rstrip()
-    return [found[i] for i in range(len(runs))]

@@ -62,6 +62,7 @@ def test_one_claim_in_full(posbench: Command) -> None:
         "survey 2.4.3.2",
         "an interval above 0.01, in each of 3 cases under rope and rope_matched; 3 seeds",
         "difference: better = rope ntk@auto at 2 L; worse = rope pi@auto at 2 L",
+        "(first of 6 cases)",
         "39.3 %",
         "undecided: no runs",
         "rope_matched at 8 L: undecided, no runs",
@@ -144,6 +145,7 @@ def test_evidence_that_decides(posbench: Command, monkeypatch: pytest.MonkeyPatc
     full = " ".join(posbench("claims", "S23a").out.split())
     wanted = r"rope at 2 L: 0\.\S+ \[\S+ \S+ nats, holds, 3 seeds, 22 documents"
     assert re.search(wanted, full), full
+    assert "takes an interval above 0.01 nats, in each of 3 cases" in full
 
 
 # ---- what is printed

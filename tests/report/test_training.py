@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from posbench import runs
-from posbench.report.learning import learning, panels_of
+from posbench.report.learning import learning, panels_of, write_learning
 from posbench.report.training import training_table, write_training
 
 
@@ -58,29 +58,47 @@ def test_the_csv_is_the_table_and_the_text_fits_a_terminal(finished, tmp_path):
     assert "0.60" in text and "stopped" not in text
     assert files == ["training.csv", "learning.csv", "learning.{png,svg}"]
     assert (tmp_path / "learning.png").stat().st_size > 10_000
-    curves = pd.read_csv(tmp_path / "learning.csv").set_index(["run", "step"])
+    curves = pd.read_csv(tmp_path / "learning.csv").set_index(["run_id", "step"])
     # half of the steps took half of the tokens and of the time
     assert curves.loc[("quick", 100), "tokens"] == 1_000_000
     assert curves.loc[("quick", 100), "seconds"] == 60.0
     assert curves.loc[("slow", 200), ["seconds", "val_loss"]].tolist() == [200.0, 1.5]
     assert len(curves) == 6 and "stopped" not in curves.index
-    assert set(curves["label"]) == {
-        "rope optimizer=muon train.lr=0.02",
-        "rope optimizer=muon train.lr=0.01",
-        "rope optimizer=adamw train.lr=0.01",
-    }
+    # the usual settings, two of three in each, are not said
+    labels = curves["label"].groupby("run_id").first().to_dict()
+    assert labels == {"slow": "rope adamw", "quick": "rope lr=0.02", "alike": "rope"}
 
 
 def test_seeds_are_one_curve_by_tokens_and_by_time(finished):
     seeds = [runs.Run(run.path, json.loads(json.dumps(run.manifest))) for run in finished[:2]]
     for seed, run in enumerate(seeds):
         run.manifest["config"]["seed"] = seed
-    by_tokens, by_time = panels_of(learning(seeds, ["rope", "rope"]))
+    by_tokens, by_time = panels_of(learning(seeds).assign(label="rope"), {})
     (curve,) = by_tokens.curves
     assert list(curve.x) == [1.0, 2.0] and list(curve.y) == pytest.approx([2.45, 1.45])
     assert list(curve.low) == [2.4, 1.4] and list(curve.high) == [2.5, 1.5]
     assert list(by_time.curves[0].x) == pytest.approx([80 / 60, 160 / 60])
     assert "minutes" in by_time.xlabel and "2 seeds" in by_time.facts
+
+
+def test_curves_are_of_what_can_be_compared(finished, tmp_path):
+    slow, quick, alike, _ = finished
+    quick.manifest["data"] = {"content_sha256": "another text"}
+    alike.manifest["base"] = {"run_id": "slow"}
+    files = write_learning(learning([slow, quick, alike, slow]), tmp_path)
+    table = pd.read_csv(tmp_path / files[0])
+    assert sorted(table["run_id"]) == ["quick", "quick", "slow", "slow"]
+    assert set(table["label"]) == {"rope"}  # alone in its panel
+    assert learning([alike]).empty and write_learning(learning([alike]), tmp_path) == []
+
+
+def test_a_point_of_a_curve_is_of_all_seeds(finished):
+    seeds = [runs.Run(run.path, json.loads(json.dumps(run.manifest))) for run in finished[:2]]
+    log = seeds[1].path / "train.jsonl"
+    log.write_text(log.read_text().replace('"step": 100', '"step": 150'))
+    table = learning(seeds).assign(label="rope")
+    (curve,) = panels_of(table, {})[0].curves
+    assert list(curve.x) == [2.0] and list(curve.y) == pytest.approx([1.45])
 
 
 def test_the_command(swept_here, monkeypatch, anywhere):
